@@ -38,6 +38,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "telemetry.view.event_log",
         "telemetry.view.run_records",
         "checkpoints.signature",
+        "pipeline.claims",
     ),
     "cryptography": ("checkpoints.signature",),
     "pyarrow": ("telemetry.formats.parquet", "telemetry.user_rules.tables"),

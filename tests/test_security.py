@@ -365,6 +365,16 @@ finally:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("start", ['{"kind":"TrainingPlan","x":[', '{"kind":["TrainingPlan",'])
+def test_a_text_that_may_be_a_document_costs_bounded_memory(start: str) -> None:
+    path = write("a.json", start + "[]," * 10_000_000 + "[]]}")
+    done = subprocess.run([sys.executable, "-c", MEASURED, path], capture_output=True, timeout=600, check=False)
+    assert done.returncode in {1, 2}, done.stderr[-2000:]
+    assert int(done.stderr.split()[-1]) < 512 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_whole_run_costs_bounded_memory_and_ends(name: str) -> None:
     arguments = [sys.executable, "-c", MEASURED, write("a.yaml", HOSTILE[name]()), "--format", "full"]

@@ -48,10 +48,6 @@ class _Live:
     copied: storage.PlainSnapshot
     backend: PlainBackend
 
-    @property
-    def num_bytes(self) -> int:
-        return self.copied.num_bytes
-
 
 @mutant("saves-by-reference", "TS-CNF-109", "Writes from the live tensors after training has continued.")
 def saves_by_reference() -> None:

@@ -23,6 +23,7 @@ Vector = npt.NDArray[np.float64]
 MOMENTS = re.compile(r"(?<![A-Za-z0-9])(exp_avg_sq|nu|second_moment|second)(?![A-Za-z0-9])")
 FIRST = {"exp_avg_sq": "exp_avg", "nu": "mu", "second_moment": "first_moment", "second": "first"}
 """Words for a mean of squares, each with the one for the mean of gradients next to it."""
+_WORDS = re.compile(rf"(?<![A-Za-z0-9])({'|'.join([*FIRST, *FIRST.values()])})(?![A-Za-z0-9])")
 MOST_RESIDUAL = 0.01
 """Share of a change that the rule of Adam may leave unexplained."""
 MOST_ELEMENTS = 100_000
@@ -88,6 +89,7 @@ def _step_of(pairs: Sequence[_Pair], tensors: _Tensors, betas: tuple[float, floa
         rates=tuple(sorted(rates)[:MOST_RATES]),
         correction=float(np.sqrt(1 - betas[1] ** step) / (1 - betas[0] ** step)),
         resting=tuple(resting[:MOST_NAMED]) if rates else (),
+        idle=tuple(tensors.idle()[:MOST_NAMED]),
         others=tuple([one for one in sorted(tensors.free) if tensors.is_changed(one)][:MOST_NAMED]),
         squared_norm=norm,
         dot=dot,
@@ -116,11 +118,22 @@ class _Tensors:
         if best and fits[best][1] <= MOST_RESIDUAL:
             self.free.discard(best)
             return best, fits[best][0]
-        named = min(alike, key=lambda one: _num_others(pair, one), default="")
-        if not named or _num_others(pair, named) > 1:  # parameters can have a folder of their own
-            return "", None
+        return self._named_as(pair.names[1], alike), None
+
+    def _named_as(self, moment: str, alike: Sequence[str]) -> str:
+        """The tensor whose name is nearest to that of a moment; empty where none is near."""
+        named = min(alike, key=lambda one: _num_others(moment, one), default="")
+        if not named or _num_others(moment, named) > 1:  # parameters can have a folder of their own
+            return ""
         self.free.discard(named)
-        return named, None
+        return named
+
+    def idle(self) -> list[str]:
+        """Tensors that the step left as they were, apart from moments."""
+        return [one for one in sorted(self.free) if self._is_idle(one)]
+
+    def _is_idle(self, name: str) -> bool:
+        return self.old[name].size > 1 and not self.is_changed(name) and not _WORDS.search(name)
 
 
 def _pairs(old: Mapping[str, Vector], new: Mapping[str, Vector]) -> Iterator[_Pair]:
@@ -133,9 +146,9 @@ def _pairs(old: Mapping[str, Vector], new: Mapping[str, Vector]) -> Iterator[_Pa
             yield _Pair((other, name), (found[0], found[1]), (found[2], found[3]))
 
 
-def _num_others(pair: _Pair, name: str) -> int:
+def _num_others(moment: str, name: str) -> int:
     """Parts of the name of a tensor that the name of a moment lacks."""
-    parts = re.split(r"[^A-Za-z0-9]+", pair.names[1])
+    parts = re.split(r"[^A-Za-z0-9]+", moment)
     return sum(part not in parts for part in re.split(r"[^A-Za-z0-9]+", name))
 
 

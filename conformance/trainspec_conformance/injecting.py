@@ -155,7 +155,7 @@ class Injector:
             found = aim(act.target, view, self._mark)
             if act.kind == "kill" and act.seconds:
                 self._pause_others(found, act.seconds, view)
-            value = self._do(act, found.pids) or (act.seconds if act.kind == "kill" else 0.0)
+            value = self._do(act, found.pids) or (float(act.seconds) if act.kind == "kill" else 0.0)
         return Injected(
             kind=act.kind,
             target=act.target,

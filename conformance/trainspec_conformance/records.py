@@ -99,6 +99,8 @@ class Applied(_Record, frozen=True, kw_only=True, tag="applied"):
     """Factor by which the rates are without that correction."""
     resting: tuple[str, ...] = ()
     """Parameters that did not move, while their moments did."""
+    idle: tuple[str, ...] = ()
+    """Tensors that did not change, apart from moments."""
     others: tuple[str, ...] = ()
     """Tensors that changed and have no moments."""
     squared_norm: float = 0.0

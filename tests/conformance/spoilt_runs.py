@@ -233,6 +233,8 @@ ROWS = [
     Row("newest-is-whole", "kill-rank", struck, changed(Listed, findings=("error TS-CKP-001: torn",)), "torn"),
     Row("newest-is-whole", "kill-rank", struck, changed(Listed, pointer="step-10"), "the pointer says"),
     Row("save-fails-openly", "disk-full", full, dropped(Save, lambda one: one.stage == "failed"), "reported as failed"),
+    Row("save-fails-openly", "device-error", full, added(Injected(kind="mend-device", target="rank", value=0.0)),
+        "no write failed while the device did"),
     Row("save-fails-openly", "disk-full", full, changed(Save, lambda one: one.step == 60, stage="committed"),
         "step-60 was reported as committed"),
     Row("saves-again", "disk-full", full, dropped(Save, committed(60)), "no checkpoint was committed afterwards"),

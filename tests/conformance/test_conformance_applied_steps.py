@@ -51,6 +51,7 @@ class Run:
         one, other = self.options.get("betas", (0.9, 0.999))
         spread = float(self.chance.uniform(0.2, 2))
         gradients = {name: self._random(size) * spread for name, size in SIZES.items()}
+        gradients |= {name: np.zeros(SIZES[name], np.float32) for name in self.options.get("unreached", ())}
         norm = math.sqrt(sum(float(np.square(gradient.astype(float)).sum()) for gradient in gradients.values()))
         clip = self.options.get("clip", math.inf)
         for name, gradient in gradients.items():
@@ -67,6 +68,8 @@ class Run:
         squares = self.largest[name] if self.options.get("amsgrad") else self.second[name]
         is_corrected = self.options.get("corrected", True)
         first, second = (1 - one**step, 1 - other**step) if is_corrected else (1, 1)
+        if not np.any(squares):
+            return
         moved = (self.first[name] / first) / (np.sqrt(squares / second) + 1e-8)
         rate = RATE * self.options.get("factor", {}).get(name, self.options.get("of_all", 1.0))
         decay = self.options.get("decay", 0.0) * self.values[name]
@@ -111,7 +114,6 @@ SOUND = {
     "without correction": {"corrected": False},
     "rates of layers": {"factor": {"embedding": 0.1, "hidden": 0.5}},
     "maxima of squares": {"amsgrad": True},
-    "a buffer": {"more": lambda step: {"mask": np.ones(600, np.float32)}},
 }
 
 
@@ -145,6 +147,16 @@ def test_what_is_reported_and_not_applied_fails(options: dict[str, Any], words: 
     (problem,) = Run(tmp_path, **options).problems()
     assert words in problem.message
     assert not problem.is_remark
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({"unreached": ("hidden",)}, "hidden"), ({"more": lambda step: {"mask": np.ones(600, np.float32)}}, "mask")],
+)
+def test_tensors_that_no_step_changes_are_named(options: dict[str, Any], name: str, tmp_path: Path) -> None:
+    (problem,) = Run(tmp_path, **options).problems()
+    assert problem.is_remark
+    assert problem.message == f"optimizer steps left {name}.npy as they were"
 
 
 def test_different_rates_of_parameters_are_no_failure(tmp_path: Path) -> None:

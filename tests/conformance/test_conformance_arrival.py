@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import psutil
 import pytest
 from conformance_stacks import fake, run, scenario
@@ -253,3 +254,11 @@ def test_other_ranks_are_stopped_while_one_is_killed() -> None:
         for one in ranks:
             one.kill()
             one.wait()
+
+
+def test_an_injection_is_written_as_it_is_read_again(sleeper: tuple[Injector, Any]) -> None:
+    """`verify` takes a line of other bytes for one that was changed."""
+    injector, process = sleeper
+    view = View([Entry(seconds=1.0, record=Process(time_us=0, role="rank", rank=0, pid=process.pid))])
+    written = msgspec.json.encode(injector.inject(Inject(kind="kill"), view))
+    assert msgspec.json.encode(msgspec.json.decode(written, type=Injected)) == written

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from tests.fuzz.commands import OUT, Case
+from tests.fuzz.commands import OUT, TARGET, Case
 from tests.fuzz.mutate import NAMES
 from trainspec_validate.cli import terminal
 
@@ -56,11 +56,17 @@ def lay_out(case: Case, place: Path, dice: random.Random) -> None:
     tree.mkdir()
     (place / OUT).mkdir()
     (place / "outside.yaml").write_bytes(b"kind: Outside\n")
-    for name, content in case.files.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_bytes(content)
+    for top, files in ((tree, case.files), (place / TARGET, case.target or {})):
+        for name, content in files.items():
+            (top / name).parent.mkdir(parents=True, exist_ok=True)
+            (top / name).write_bytes(content)
     for action, name in case.actions:
         _happen(action, tree / name, place, dice)
+
+
+def directory_of(case: Case, place: Path) -> Path:
+    """Where the command of a case runs."""
+    return place if case.target is None else place / "tree"
 
 
 def _happen(action: str, path: Path, place: Path, dice: random.Random) -> None:
@@ -121,7 +127,7 @@ def run(case: Case, place: Path) -> Outcome:
     before = _held(place / "tree") if case.command.name.startswith("validate") else None
     start = time.monotonic()
     trace = ""
-    with chdir(place), _streams(case.standard_input) as (out, err):
+    with chdir(directory_of(case, place)), _streams(case.standard_input) as (out, err):
         try:
             with _limited():
                 code = terminal.run(case.command.program, "trainspec", case.arguments)

@@ -17,6 +17,7 @@ from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command as gate
 
 FORMATS: Final = ("concise", "full", "json", "sarif", "github", "gitlab", "junit", "statistics")
+TARGET: Final = "main"
 OUT: Final = "out"
 """Beside the tree: where a command is told to write."""
 
@@ -42,6 +43,8 @@ class Case:
     actions: list[tuple[str, str]]
     arguments: list[str]
     standard_input: bytes = b""
+    target: Files | None = None
+    """The files of the target branch, in a directory beside the tree; the command then runs within the tree."""
 
 
 def _judge(*more: str) -> Callable[[Files, random.Random], list[str]]:
@@ -98,6 +101,8 @@ def _newest(_files: Files, dice: random.Random) -> list[str]:
 def _words(_files: Files, dice: random.Random) -> list[str]:
     """Odd words on a command line of the toolbox."""
     odd = dice.choice(ODD).replace(b"\0", b"")[:300].decode("utf-8", "surrogateescape")
+    if dice.random() < 0.5:
+        return _right_word(odd, dice)
     return dice.choice(
         (
             *(["explain", odd], ["rules", "--area", odd], ["schema", odd], ["metrics", odd], ["catalog", odd]),
@@ -105,6 +110,23 @@ def _words(_files: Files, dice: random.Random) -> list[str]:
             *([odd], ["export", odd, "--to", odd], ["topology", odd, "--rank", odd], ["report", odd]),
         )
     )
+
+
+def _right_word(odd: str, dice: random.Random) -> list[str]:
+    """Right words for commands that read no file, one with an odd one behind it."""
+    sound = dice.choice(
+        (
+            *(
+                ["explain", "TS-PAR-001"],
+                ["explain", "world-size"],
+                ["rules", "--area", "PAR"],
+                ["schema", "TrainingPlan"],
+            ),
+            *(["metrics", "train.loss.mean"], ["metrics", "--events"], ["metrics", "--ecosystem", "megatron"]),
+            *(["catalog"], ["completion", "bash"], ["import", "--list"], ["schema", "TrainingPlan"]),
+        )
+    )
+    return [*sound, odd] if dice.random() < 0.3 else [*sound, "--format", "json"] if dice.random() < 0.5 else sound
 
 
 def _accept(_files: Files, dice: random.Random) -> list[str]:
@@ -115,6 +137,11 @@ def _accept(_files: Files, dice: random.Random) -> list[str]:
 def _thresholds(files: Files, dice: random.Random) -> list[str]:
     cluster = f"tree/{'cluster.yaml' if 'cluster.yaml' in files else min(files)}"
     return ["thresholds", cluster, "--to", dice.choice(("aicr", "cvs")), "--num-nodes", "2"]
+
+
+def _gated(files: Files, dice: random.Random) -> list[str]:
+    names = [f"./{dice.choice(sorted(files))}", "--dependents"] if dice.random() < 0.3 else ["."]
+    return [*names, "--settings-from", f"../{TARGET}", "--no-progress", "--format", dice.choice(FORMATS)]
 
 
 def _changed(files: Files, dice: random.Random) -> list[str]:
@@ -152,7 +179,7 @@ COMMANDS: Final = (
     Command("validate --rules with Polars", gate, seeds.ruled, _ruled_by_polars, 1),
     Command("validate --dependents", gate, seeds.documents, _changed, 4),
     Command("validate --dependents of others", gate, seeds.foreign, _changed, 2),
-    Command("validate --settings-from", gate, seeds.settings, _judge("--settings-from", "tree"), 2),
+    Command("validate --settings-from", gate, seeds.gated, _gated, 6),
     Command("validate --write-baseline", gate, seeds.streams, _new_baseline, 2),
     Command("prune a baseline", gate, seeds.silenced, _pruned, 2),
     Command("validate --list-files", gate, seeds.streams, _judge("--list-files"), 4),
@@ -203,4 +230,7 @@ def case(seed: int, number: int, command: Command | None = None) -> Case:
         }
     arguments = command.arguments(sound, dice)
     standard_input = files[dice.choice(sorted(files))] if arguments == ["-"] else b""
-    return Case(command, files, actions, arguments, standard_input)
+    target = sound if command.seeds is seeds.gated else None
+    if target is not None and dice.random() < 0.4:
+        target, files = files, sound
+    return Case(command, files, actions, arguments, standard_input, target)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz.cases import HANG_SECONDS, lay_out
+from tests.fuzz.cases import HANG_SECONDS, directory_of, lay_out
 from tests.fuzz.commands import FOLLOWED, Case, case
 from tests.fuzz.mutate import damaged
 from tests.fuzz.seeds import streams
@@ -71,7 +71,7 @@ def _start(made: Case, place: Path, **streams_of: int) -> subprocess.Popen[bytes
     kept = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, **streams_of}
     path = os.pathsep.join(entry for entry in sys.path if entry)
     return subprocess.Popen(  # type: ignore[call-overload,no-any-return]
-        _command(made), cwd=place, env={**os.environ, "PYTHONPATH": path}, **kept
+        _command(made), cwd=directory_of(made, place), env={**os.environ, "PYTHONPATH": path}, **kept
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tests import node_reports
+from tests.fuzz import formats
 from tests.streams_made.foreign_logs import files as logs
 from tests.streams_made.run import make_run
 from tests.streams_made.shape import Shape
@@ -30,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT.parent / "shared" / "samples"
 _FENCE = re.compile(r"```ya?ml[^\n]*\n(.*?)```", re.DOTALL)
 _MAX_SAMPLE_BYTES = 200_000
+_SHARE = 4
+"""How often a format that no example shows comes up, next to an example."""
 _NUM_LINES = 250
 """Of one stream: enough for every record there is, few enough for thousands of cases."""
 
@@ -70,6 +73,17 @@ def silenced() -> tuple[Files, ...]:
         _quietly(lambda: terminal.run(gate, "x", [str(place), "--baseline", str(baseline), "--write-baseline"]))
         beside["baseline.json"] = baseline.read_bytes()
     return (beside,)
+
+
+@cache
+def gated() -> tuple[Files, ...]:
+    """Trees whose settings, waivers, baseline and rules decide about a change of them."""
+    named = {"waivers": "waivers.yaml", "baseline": "baseline.json", "rules": "rules.yaml"}
+    found = list(settings())
+    for files in (*silenced(), *ruled()):
+        text = "".join(f'{key} = "{name}"\n' for key, name in named.items() if name in files)
+        found.append({"trainspec.toml": text.replace('"rules.yaml"', '["rules.yaml"]').encode(), **files})
+    return tuple(found)
 
 
 @cache
@@ -120,16 +134,17 @@ def foreign() -> tuple[Files, ...]:
         paths += [path for path in sorted(SAMPLES.rglob("*")) if path.is_file() and path.suffix != ".md"]
     found = [{path.name: path.read_bytes()[:_MAX_SAMPLE_BYTES]} for path in paths]
     found += [{name: content} for name, content in logs().items()]
+    found += formats.texts()
     return (*found, *(files for files in streams() if not any(name.endswith("jsonl") for name in files)))
 
 
 @cache
 def checkpoints() -> tuple[Files, ...]:
-    """The checkpoints of the examples of the specification."""
+    """The checkpoints of the examples of the specification, and some of the other formats."""
     judged = [requirement for requirement in load_index().by_id.values() if requirement.check == "artifact"]
     examples = [example for requirement in judged for example in (*requirement.good, *requirement.bad)]
     found = (_tree(example.text) for example in examples if example.file == "checkpoints")
-    return tuple(files for files in found if files)
+    return (*(files for files in found if files), *formats.checkpoints() * _SHARE)
 
 
 @cache

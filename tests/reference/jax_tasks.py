@@ -23,6 +23,7 @@ from trainspec_reference.jax import arithmetic
 from trainspec_reference.jax.backend import JaxBackend
 from trainspec_reference.jax.compression import Carried, Compressor
 from trainspec_reference.jax.exchange import summed
+from trainspec_reference.jax.storage import JaxSnapshot
 
 from trainspec_validate.documents.types.communication import Compression
 from trainspec_validate.documents.types.plan import TrainingPlan
@@ -123,7 +124,7 @@ def gradient(formation: Formation, setup: Setup) -> dict[str, Any]:
 
 
 def save(formation: Formation, setup: Setup, directory: Path, num_steps: int) -> tuple[str, int]:
-    """Train and write a checkpoint; gives the digest, and the bytes that the snapshot told."""
+    """Train and write a checkpoint; gives the digest, and the bytes of the arrays of the snapshot."""
     backend = setup.backend(formation)
     for number in range(num_steps):
         step(backend, setup, formation, number)
@@ -132,7 +133,8 @@ def save(formation: Formation, setup: Setup, directory: Path, num_steps: int) ->
     step(backend, setup, formation, num_steps)
     backend.update(setup.rates.peak, setup.rates.clip_norm)
     backend.write(snapshot, directory)
-    return digest, snapshot.num_bytes
+    assert isinstance(snapshot, JaxSnapshot)
+    return digest, sum(array.nbytes for array in snapshot.arrays)
 
 
 def resume(

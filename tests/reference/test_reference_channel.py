@@ -12,12 +12,12 @@ from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import MAX_LINE_BYTES, Channel, ChannelError, Lines, Link
 from trainspec_reference.common.crew import CONTROLLER, NUMBER, TOKEN, Clock, Crew
 
-HELLO = say.Hello(token="t", worker=0, pid=1, can_rejoin=True)
+HELLO = say.Hello(token="t", worker=0, can_rejoin=True)
 SAY_HELLO = f"""
 import os, sys, time
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import Link
-hello = say.Hello(token=os.environ["{TOKEN}"], worker=int(os.environ["{NUMBER}"]), pid=os.getpid(), can_rejoin=True)
+hello = say.Hello(token=os.environ["{TOKEN}"], worker=int(os.environ["{NUMBER}"]), can_rejoin=True)
 link = Link(os.environ["{CONTROLLER}"], hello, 4)
 link.listen(lambda message: link.say(say.Pong()))
 time.sleep(60)
@@ -97,7 +97,7 @@ def test_only_workers_of_the_run_are_recognised() -> None:
         (channel,) = greeted(crew)
         (hello,) = channel.receive()
         assert isinstance(hello, say.Hello)
-        assert crew.recognise(channel, say.Hello(token="guess", worker=0, pid=1, can_rejoin=True)) is None
+        assert crew.recognise(channel, say.Hello(token="guess", worker=0, can_rejoin=True)) is None
         assert crew.recognise(channel, hello) is worker
         assert crew.recognise(channel, hello) is None
         worker.tell(say.Ping())

@@ -85,7 +85,7 @@ WAIT = """
 import sys, time
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.channel import Link
-link = Link(sys.argv[1], say.Hello(token="t", worker=0, pid=1, can_rejoin=True), 4, float(sys.argv[2]))
+link = Link(sys.argv[1], say.Hello(token="t", worker=0, can_rejoin=True), 4, float(sys.argv[2]))
 link.listen(lambda message: None)
 time.sleep(600)
 """

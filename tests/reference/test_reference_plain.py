@@ -169,7 +169,6 @@ def test_state_is_restored_by_any_number_of_ranks(tmp_path: Path) -> None:
         backend = _backend(3, rank)
         backend._optimizer.first += 0.5
         backend.write(backend.snapshot(), tmp_path)
-        assert backend.snapshot().num_bytes > 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"state-{rank}-of-3.npz" for rank in range(3)]
     other = _backend()
     assert other.digest() != backend.digest()

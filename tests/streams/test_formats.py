@@ -43,6 +43,8 @@ STARTS = {
     b"lr 2.86e-06 | 2734.72 ms | -100.0% bf16 MFU | 167751 tok/s\n",
     "olmo-log": b"2025-12-11 00:27:01.586\thost-02:0\tolmo.train:979\tINFO\t[step=1/2500,epoch=0]\n"
     b"    train/CrossEntropyLoss=11.33\n",
+    "fairseq-log": b"2020-07-17 07:11:02 | INFO | train_inner | epoch 001:   2800 / 160368 loss=9.255, ppl=611.12, "
+    b"num_updates=2800, lr=2.8e-05, gnorm=3.23, wall=1236\n",
     "trainer-log": b"{'loss': 2.0905, 'grad_norm': 1.95, 'learning_rate': 0.0005, 'epoch': 0.44}\n",
     "kernel-log": b"[    1.5] pci 0000:05:00.0: BAR\n[    9.5] NVRM: Xid (PCI:0000:05:00): 79, GPU fallen off\n",
     "slurm-accounting": b"JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n7|train|gpu|ml|8|FAILED|1:0\n",

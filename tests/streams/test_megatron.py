@@ -229,3 +229,10 @@ def test_a_mean_that_the_attempt_outweighs_is_left_out_alone() -> None:
     found = read_text(reports(10, (5.0 + 2.0 * 9) / 10, first=5.0))
     assert not found.refusals
     assert found.values("train.step.duration")[:3] == [5.0, 2.0, 2.0]
+
+
+def test_a_mean_in_an_attempt_of_few_reports_is_left_out_alone() -> None:
+    text = reports(1, 51.0)
+    lines = text.splitlines(keepends=True)
+    assert not read_text("".join(lines[:3])).refusals
+    assert read_text("".join(lines[:8])).refusals

@@ -30,6 +30,7 @@ OLMO = """\
         ("llmc-log", [(0, {VALIDATED: 11.0095}), (1, {LOSS: 11.0116, RATE: 1e-6, NORM: 14.96})]),
         ("llmc-console-log", [(1, {LOSS: 11.007906, NORM: 16.3235, RATE: 2.86e-6, "train.step.duration": 2.73472})]),
         ("olmo-log", [(1, {LOSS: 11.33})]),
+        ("fairseq-log", [(2800, {LOSS: pytest.approx(6.4150771), RATE: 2.8e-5, NORM: 3.23})]),
         ("trainer-log", [(None, {LOSS: 2.0905, NORM: 1.95, RATE: 0.0005})]),
     ],
 )
@@ -54,6 +55,18 @@ def test_the_first_report_and_the_one_after_an_evaluation_have_no_time_of_a_step
     assert [sample.m.get("train.step.duration") for sample in found.samples] == [None, 410.25 / 1000, None]
     assert found.values("train.token.rate") == [1277966.93]
     assert read_text(BUILD.format(0) + BUILD.format(1)).samples[0].a == {"train.step.warmup": True}
+
+
+def test_losses_of_fairseq_are_bits_where_their_power_of_2_is_printed() -> None:
+    row = (
+        '2021-03-08 12:31:36 | INFO | train_inner | {"epoch": 1, "loss": "16.5"%s, "num_updates": "7", "lr": "2e-05"}\n'
+    )
+    assert read_text(row % ', "ppl": "92681.9"').values(LOSS) == [pytest.approx(11.4369285)]
+    without = read_text(row % "")
+    assert without.values(LOSS) == []
+    assert [sample.step for sample in without.samples] == [7]
+    valid = "| epoch 001 | valid on 'valid' subset | valid_loss 8.1 | valid_ppl 118.06 | num_updates 600\n"
+    assert len(read_text(row % "" + valid).samples) == 1
 
 
 def test_a_block_has_its_time_and_ends_with_the_next_line() -> None:

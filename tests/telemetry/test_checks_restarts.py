@@ -123,6 +123,13 @@ def test_repeated_updates_of_several_attempts_add_up() -> None:
     assert places("TS-REC-021", stopped(3, 1), second, third) == []
 
 
+def test_a_recovery_that_is_not_judged_is_part_of_the_answer() -> None:
+    second = goes_on(110, 1, 4).recovered(210, repeated=2).fault(255, "f-2").recovery(256, "f-2")
+    third = goes_on(300, 1, 4, att=2).recovered(400, "f-2")
+    reason = why_not("TS-REC-021", stopped(3, 1), second, third)
+    assert reason.startswith("1 of 2 recoveries are not judged: none of these has train.step.repeated")
+
+
 # --- TS-REC-006 and TS-REC-007
 
 

@@ -31,6 +31,7 @@ from trainspec_validate.cli.validate import command as gate
 from trainspec_validate.documents.types.stream import encode_record
 from trainspec_validate.model.finding import Finding, Severity, Span
 from trainspec_validate.model.requirements import load_index
+from trainspec_validate.telemetry import follow
 from trainspec_validate.telemetry.fold.build import view_of
 from trainspec_validate.telemetry.fold.engine import Options, circumstances, read_run
 from trainspec_validate.telemetry.follow import Follower
@@ -814,6 +815,25 @@ def test_a_line_longer_than_a_block_leaves_what_was_read_as_it_is(tmp_path: Path
         file.write(b'{"k":"m","x":"%s"}\n' % (b"x" * 20_000_000))
     run.look(101)
     assert list(run.follower.rewritten()) == []
+
+
+def test_a_long_line_without_an_end_is_not_looked_through_at_every_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = live(tmp_path)
+    job = next(name for name in run.lines if name.startswith("job"))
+    run.write(100)
+    run.look(100)
+    path, reads, read = tmp_path / job, [], follow.blocks
+    monkeypatch.setattr(follow, "blocks", lambda path, start: reads.append(path.name) or read(path, start))
+    os.truncate(path, path.stat().st_size + 20_000_000)
+    for seconds in range(101, 111):
+        run.look(seconds)
+    assert reads.count(job) == 2, "as it grew, and once more, since it may change within a tick of its clock"
+    with path.open("ab") as file:
+        file.write(b"\n" + b"".join(line for line in run.lines[job] if time_of(line) > run.begin + 100_000_000))
+    run.look(1_000)
+    assert run.follower.followed[path.as_posix()].offset == path.stat().st_size
 
 
 def test_a_file_that_is_renamed_is_named_by_its_new_name(tmp_path: Path) -> None:

@@ -81,6 +81,10 @@ def _is_reported(rate: float, one: _Found) -> bool:
 
 def _resting(found: Sequence[_Found]) -> Iterator[Problem]:
     resting = [one for one in found if one.record.resting]
+    idle = [one for one in found if one.record.idle]
+    if len(idle) == len(found):
+        names = ", ".join(idle[0].record.idle[:5])
+        yield Problem(f"optimizer steps left {names} as they were", (idle[0].entry,), is_remark=True)
     if 2 * len(resting) > len(found):
         names = ", ".join(resting[0].record.resting[:5])
         message = f"step {resting[0].record.step} changed the moments of {names}, and left the values as they were"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -80,13 +80,8 @@ class Gradients:
     """Time that this rank waited for the exchange after its backward pass had ended."""
 
 
-class Snapshot(Protocol):
-    """A copy of this rank's state in host memory, that later optimizer steps do not change."""
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes that `write` will write, about."""
-        ...
+Snapshot: TypeAlias = object
+"""A copy of this rank's state in host memory, that later optimizer steps do not change; `Backend.write` takes it."""
 
 
 class Backend(Protocol):

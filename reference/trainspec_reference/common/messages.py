@@ -51,7 +51,6 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     token: Annotated[str, Meta(max_length=128)]
     """Secret of the run, so that no stranger joins."""
     worker: Annotated[int, Meta(ge=0, le=1_000_000)]
-    pid: Annotated[int, Meta(ge=1)]
     can_rejoin: bool
 
 
@@ -79,10 +78,9 @@ class Done(Message, frozen=True, kw_only=True, tag="done"):
 
 
 class Pausing(Message, frozen=True, kw_only=True, tag="pausing"):
-    """A worker waits for something else than an optimizer step, such as the end of a save."""
+    """A worker waits for the end of a save, not for an optimizer step."""
 
     formation: Formation
-    what: Text
 
 
 class Begun(Message, frozen=True, kw_only=True, tag="begun"):

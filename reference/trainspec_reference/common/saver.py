@@ -76,7 +76,7 @@ class Saver:
             PeerLostError: the formation is over.
         """
         if not self._is_idle.is_set():
-            self._link.say(say.Pausing(formation=formation, what="the end of a save"))
+            self._link.say(say.Pausing(formation=formation))
         while not self._is_idle.wait(_POLL_SECONDS):
             if self._is_over.is_set():
                 raise PeerLostError("the formation ended during a save")

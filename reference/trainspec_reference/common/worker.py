@@ -239,7 +239,7 @@ def _tell_failure(link: Link, error: BaseException) -> None:
 
 
 def _hello(number: int, backend: Backend) -> say.Hello:
-    return say.Hello(token=os.environ[TOKEN], worker=number, pid=os.getpid(), can_rejoin=backend.can_rejoin)
+    return say.Hello(token=os.environ[TOKEN], worker=number, can_rejoin=backend.can_rejoin)
 
 
 def _lease_seconds() -> float | None:

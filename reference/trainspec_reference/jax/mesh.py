@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import groupby
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -28,25 +28,18 @@ PART_AXES = (PIPELINE_AXIS, TENSOR_AXIS)
 AXES = (*COPY_AXES, *PART_AXES)
 
 
-Runner = Callable[[Any, Any], Any]
-"""Takes a compiled function and its blocks, and gives what the function makes of them."""
-
-
-def run_at_once(program: Any, blocks: Any) -> Any:
-    """Run a program."""
-    return program(*blocks)
-
-
 class Group:
     """Ranks that run one program together; each holds block number 0 of arrays whose first axis is the ranks."""
-
-    runner: ClassVar[Runner] = staticmethod(run_at_once)
-    """By what all programs of this process run."""
 
     def __init__(self, devices: Any, own: jax.Device) -> None:
         self.mesh = Mesh(devices, AXES, axis_types=(AxisType.Auto,) * len(AXES))
         self._own = own
         self._sharding = NamedSharding(self.mesh, PartitionSpec(AXES))
+
+    @staticmethod
+    def run(program: Any, blocks: Any) -> Any:
+        """Run a compiled function on its blocks."""
+        return program(*blocks)
 
     def own(self, value: Any) -> Any:
         """A value of this rank alone, as its block."""
@@ -64,7 +57,7 @@ class Group:
         compiled = jax.jit(mapped, donate_argnums=donated)
 
         def run(*values: Any) -> Any:
-            found = Group.runner(compiled, jax.tree.map(self._together, values))
+            found = self.run(compiled, jax.tree.map(self._together, values))
             return jax.tree.map(lambda array: array.addressable_data(0), found)
 
         return run

@@ -49,11 +49,6 @@ class JaxSnapshot:
     stored: tuple[Stored, ...]
     arrays: tuple[npt.NDArray[Any], ...]
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(array.nbytes for array in self.arrays)
-
 
 class _Index(msgspec.Struct, forbid_unknown_fields=True):
     format: int

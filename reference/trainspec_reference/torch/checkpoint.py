@@ -51,11 +51,6 @@ class HostSnapshot:
 
     boxes: Mapping[str, Box]
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all boxes."""
-        return sum(box.tensor.nbytes for box in self.boxes.values())
-
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy in host memory, page-locked where it comes from a device."""

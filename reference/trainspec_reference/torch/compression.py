@@ -242,11 +242,6 @@ class Feedback:
             self._pending[place] = kept
             self._num_pending += place.stop - place.start
 
-    @property
-    def num_sent_bytes(self) -> int:
-        """Of the last bucket, as this rank sent it to one other; 0 where it was not compressed."""
-        return self.compressor.num_sent_bytes if self.compressor else 0
-
     def commit(self) -> None:
         """The step is applied: what it did not send waits for the next one."""
         if self._plan.error_feedback:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import codecs
 import io
-import json
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
+
+import msgspec
 
 from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.documents.load.outline import outline_of
@@ -87,6 +88,12 @@ _ENCODED: Final = tuple(
 )
 """Our version in base64, as it is after as many bytes beyond a multiple of three."""
 NO_VERSION: Final = "has the kind of a document and no apiVersion"
+
+
+class _Top(msgspec.Struct):
+    """What is read of an object: other values are passed over and take no memory, whatever their number."""
+
+    kind: msgspec.Raw = msgspec.Raw()
 
 
 def claims(content: bytes) -> bool:
@@ -166,8 +173,8 @@ def claimed(path: Path) -> bytes:
             content = start + (_rest(file) if may_be_text(start) else b"")
     except OSError:
         return b""
-    plain = content.replace(b"\0", b"")
-    is_ours = claims(start.replace(b"\0", b"")) or _names_version(plain) or _EBCDIC in plain
+    plain = content.translate(None, b"\0")
+    is_ours = claims(start.translate(None, b"\0")) or _names_version(plain) or _EBCDIC in plain
     return content if is_ours else b""
 
 
@@ -194,7 +201,7 @@ def hidden_claims(path: Path) -> bool:
     """Whether a file that a search leaves out claims to be ours; false where it cannot be read."""
     try:
         with open_regular(path) as file:
-            content = file.read(MAX_BYTES).replace(b"\0", b"")
+            content = file.read(MAX_BYTES).translate(None, b"\0")
     except OSError:
         return False
     return bool(_VERSION.search(content)) or _escapes_version(content)
@@ -218,7 +225,7 @@ def is_emptied(path: Path) -> bool:
 
 def is_ours(content: bytes) -> bool:
     """Whether a text claims to be a document, by its version or by a kind of ours."""
-    return claims(content) or claims(content.replace(b"\0", b"")) or bool(_KIND_ANYWHERE.search(content))
+    return claims(content) or claims(content.translate(None, b"\0")) or bool(_KIND_ANYWHERE.search(content))
 
 
 def is_in_ebcdic(content: bytes) -> bool:
@@ -273,7 +280,7 @@ def why_no_document(path: Path) -> str | None:
         end = _end_of_longer(file)
     if (end and document_within(end)) or is_in_ebcdic(content):
         return None
-    if claims(content) or (b"\0" in content and claims(content.replace(b"\0", b""))):  # in UTF-16 or UTF-32 too
+    if claims(content) or (b"\0" in content and claims(content.translate(None, b"\0"))):  # in UTF-16 or UTF-32 too
         is_whole = b"\0" in content or _names_schema(content, _SCHEMA_AT_TOP)
         return None if is_whole else why_foreign(content, _names_us)
     if not end and is_blank(content):
@@ -324,7 +331,7 @@ def holds_in_cells(path: Path) -> bool:
 
 def names_kind(content: bytes) -> bool:
     """Whether a kind of ours is a key at the beginning of a line, in whatever encoding."""
-    return bool(_KIND_AT_TOP.search(content.replace(b"\0", b"")))
+    return bool(_KIND_AT_TOP.search(content.translate(None, b"\0")))
 
 
 def _has_kind_at_top(content: bytes) -> bool:
@@ -332,10 +339,10 @@ def _has_kind_at_top(content: bytes) -> bool:
     if not content.lstrip().startswith(b"{"):
         return bool(_KIND_AT_TOP.search(content))
     try:
-        data = json.loads(content)
+        kind = memoryview(msgspec.json.decode(content, type=_Top).kind)
+        return bytes(kind[:1]) == b'"' and msgspec.json.decode(kind) in KINDS
     except (ValueError, RecursionError):
         return True
-    return isinstance(data, dict) and data.get("kind") in KINDS
 
 
 def _no_text(content: bytes, *, is_whole: bool) -> str:

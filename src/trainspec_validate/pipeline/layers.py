@@ -255,7 +255,7 @@ def read_content(stream: BinaryIO) -> bytes:
         if num_bytes.used > MAX_BYTES:
             unpacked.count_far(len(piece))
         kept += piece
-        if found := document_within(kept.replace(b"\0", b"")):
+        if found := document_within(kept.translate(None, b"\0")):
             return found
         kept = kept[-_KEPT_BYTES:]
     return _in_utf8(b"".join(text))
@@ -266,4 +266,4 @@ def _in_utf8(text: bytes) -> bytes:
     code = next((code for mark, code in _WIDE.items() if text.startswith(mark)), "")
     if code:
         return text.decode(code, "replace").encode("utf-8", "replace")
-    return text.replace(b"\0", b"") if b"\0" in text[:_KEPT_BYTES] and may_be_text(text) else text
+    return text.translate(None, b"\0") if b"\0" in text[:_KEPT_BYTES] and may_be_text(text) else text

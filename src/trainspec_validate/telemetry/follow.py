@@ -28,7 +28,7 @@ from trainspec_validate.telemetry.fold.digest import Digest
 from trainspec_validate.telemetry.fold.engine import Options, circumstances, run_file
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line
-from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, head_of
+from trainspec_validate.telemetry.formats.source import MAX_RECORD_BYTES, Block, SourceError, blocks, head_of
 from trainspec_validate.telemetry.judge import judge_view
 from trainspec_validate.telemetry.waiting import waits
 
@@ -57,6 +57,10 @@ class _Followed:
     status: os.stat_result
     read: tuple[int, Any] = field(default_factory=lambda: (0, blake2b(digest_size=16)))
     """Bytes that were read, whole lines, and their hash: one value, since a signal can come between two."""
+    state: tuple[int, int, int] = (0, 0, 0)
+    """Its size and times as of the last look."""
+    num_same: int = 0
+    """Looks in a row that found it in the same state."""
     judged_bytes: int = 0
     last_us: int = -1
     """Time of its last record; not the newest one, since a clock can be set back."""
@@ -98,6 +102,8 @@ class _Followed:
             raise SourceError(_REPLACED)
         if status.st_size < self.offset:
             raise SourceError(f"the file has become shorter than what was read of it; {_ANEW}")
+        if self._stands(status) and status.st_size - self.offset > MAX_RECORD_BYTES:
+            return []  # a line that is far too long has no end yet, and looking for it in vain again takes long
         found, end = [], self.offset
         for block in blocks(self.file.path, self.offset):
             if block.is_tail:
@@ -107,6 +113,13 @@ class _Followed:
         if found:
             self.read, self.status = self._read_to(end), status
         return found
+
+    def _stands(self, status: os.stat_result) -> bool:
+        """Whether two looks have read the file as it is: it can change again within a tick of its clock."""
+        state = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        self.num_same = self.num_same + 1 if state == self.state else 0
+        self.state = state
+        return self.num_same > 1
 
     def _read_to(self, end: int) -> tuple[int, Any]:
         """The bytes read and their hash; from the file, since blocks hold no more than the start of a long line."""

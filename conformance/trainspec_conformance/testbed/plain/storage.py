@@ -25,11 +25,6 @@ class PlainSnapshot:
     num_ranks: int
     arrays: dict[str, Any]
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays.values())
-
     def write(self, directory: Path) -> None:
         """Write the file of this rank; it is durable when the call returns."""
         path = directory / f"state-{self.rank}-of-{self.num_ranks}.npz"

@@ -134,7 +134,8 @@ class _Compressor:
         self._feedback.reduce(self._bucket, lambda _: None)
         self._feedback.commit()
         self._state.num_updates += 1
-        return self._bucket.gradient.numpy().copy(), self._feedback.num_sent_bytes
+        compressor = self._feedback.compressor
+        return self._bucket.gradient.numpy().copy(), compressor.num_sent_bytes if compressor else 0
 
     @property
     def residual(self) -> Array:

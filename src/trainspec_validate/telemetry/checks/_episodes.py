@@ -170,6 +170,18 @@ def recovered_episodes(run: RunView) -> Sequence[Episode]:
     return found
 
 
+def refuse_unjudged(num: int, num_judged: int, what: str) -> None:
+    """Say that recoveries are not judged, next to what a check found of the others.
+
+    Raises:
+        NotApplicable: not all of them have what a check needs.
+    """
+    if num_judged == 0:
+        raise NotApplicable(f"no recovery has {what}")
+    if num_judged < num:
+        raise NotApplicable(f"{num - num_judged:,} of {num:,} recoveries are not judged: none of these has {what}")
+
+
 def can_have_outcome(run: RunView, fault: PlacedEvent) -> bool:
     """Whether the format that a fault was written in also has events for what came of it."""
     heads = [head for head in run.heads if head.location.file == fault.location.file]

@@ -8,7 +8,7 @@ import numpy as np
 
 from trainspec_validate.model.finding import Evidence
 from trainspec_validate.telemetry.checks import Location, NotApplicable, RunView, Violation, check
-from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes, time_in_words
+from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes, refuse_unjudged, time_in_words
 from trainspec_validate.telemetry.checks._words import few
 from trainspec_validate.telemetry.view.run_view import JobSeries
 
@@ -53,25 +53,22 @@ class _Books:
 @check("TS-REC-008")
 def recovery_time_booked(run: RunView) -> Iterator[Violation]:
     """Until a job has caught up, the categories grow by the elapsed time, and waiting is not productive."""
-    found, judged = [], False
-    recovered = recovered_episodes(run)
+    found, num_judged = [], 0
+    caught_up = [(one, one.passed.time_us) for one in recovered_episodes(run) if one.passed is not None]
     books = _Books(run)
-    for episode in recovered:
-        if episode.passed is None:
-            continue
-        around = books.around(episode.fault_us, episode.passed.time_us)
+    for episode, end_us in caught_up:
+        around = books.around(episode.fault_us, end_us)
         if around is None:
             continue
-        judged = True
+        num_judged += 1
         message = _wrong(books, episode, *around)
         if message:
             evidence = Evidence(TIME, first_time_us=around[0], last_time_us=around[1], samples=_samples(books, *around))
             help_text = "waiting is fault_wait, loading is checkpoint_restore, and work that is done again is replay"
             text = f"around the fault {episode.id!r}, {message}"
             found.append(Violation(books.location(around[1]), text, help_text, evidence))
-    if not judged:
-        raise NotApplicable(f"no recovery has a report of {TIME} before and after it")
     yield from few(found)
+    refuse_unjudged(len(caught_up), num_judged, f"a report of {TIME} before and after it")
 
 
 def _wrong(books: _Books, episode: Episode, begin_us: int, end_us: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from trainspec_validate.documents.types import CheckpointPolicy
 from trainspec_validate.performance.derived.policy import declared_interval_seconds, durable_seconds
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
-from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes
+from trainspec_validate.telemetry.checks._episodes import Episode, recovered_episodes, refuse_unjudged
 from trainspec_validate.telemetry.checks._pauses import standstills
 from trainspec_validate.telemetry.checks._progress import Progress, median_step_seconds, progress
 from trainspec_validate.telemetry.checks._restarts import restarts
@@ -61,22 +61,21 @@ def measured_recovery_point(run: RunView, policy: CheckpointPolicy) -> Iterator[
 @check("TS-REC-021")
 def repeated_steps_counted(run: RunView) -> Iterator[Violation]:
     """The count of repeated steps at the end of a recovery is that of the steps that were completed before."""
-    recovered, updates = recovered_episodes(run), progress(run)
+    ends = [episode.resumed for episode in recovered_episodes(run) if episode.resumed is not None]
+    updates = progress(run)
     restored = {restart.attempt: restart.step for restart in restarts(run)}
-    judged, found = False, []
-    for episode in recovered:
-        end = episode.resumed
-        stated = end.value("train.step.repeated") if end is not None else None
-        expected = _repeated(updates, restored, end.attempt) if end is not None and stated is not None else None
-        if end is None or stated is None or expected is None:
+    num_judged, found = 0, []
+    for end in ends:
+        stated = end.value("train.step.repeated")
+        expected = _repeated(updates, restored, end.attempt) if stated is not None else None
+        if stated is None or expected is None:
             continue
-        judged = True
+        num_judged += 1
         if round(stated) != expected:
             message = f"train.step.repeated is {number(stated)}, but {expected:,} steps of the run were executed again"
             found.append(Violation(end.location, message, "count each step whose number was completed before"))
-    if not judged:
-        raise NotApplicable("no recovery with a known restored step carries train.step.repeated")
     yield from few(found)
+    refuse_unjudged(len(ends), num_judged, "train.step.repeated at its end and known restored steps")
 
 
 def _repeated(updates: Progress, restored: Mapping[int, int | None], until: int) -> int | None:

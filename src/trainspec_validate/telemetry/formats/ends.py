@@ -212,7 +212,7 @@ class _Ends:
             self._end(*self._first)
 
     def _line(self, offset: int, raw: bytes, *, has_sign: bool) -> None:
-        raw = raw.replace(b"\0", b"") if b"\0" in raw else raw  # what a log lost has them in its place
+        raw = raw.translate(None, b"\0") if b"\0" in raw else raw  # what a log lost has them in its place
         if has_sign and (found := self._sign(raw)) and found.lastgroup:
             meaning = _FORMS[int(found.lastgroup.removeprefix("form"))][1]
             if not self.has_end:

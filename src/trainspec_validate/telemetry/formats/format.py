@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from trainspec_validate.telemetry.formats import carried, log_lines
 from trainspec_validate.telemetry.formats.ends import is_printed, says_end
@@ -193,6 +194,10 @@ def _is_kubernetes_list(head: bytes) -> bool:
     return _OF_EVENT(head) or (_OF_POD(head) and _POD_STATUS(head))
 
 
+_untimed = partial(StreamFormat, clock="none", events=frozenset(), has_rhythm=True)
+"""A format of steps that have no times."""
+_scalars = partial(StreamFormat, metrics=carried.SCALAR_METRICS, has_rhythm=True, has_free_names=True)
+"""A format of scalars that programs name."""
 _FORMATS = (
     StreamFormat("metric-stream", "TrainSpec metric stream, JSON Lines", _is_native, sequenced=True, module="native"),
     StreamFormat(
@@ -237,79 +242,50 @@ _FORMATS = (
         has_rhythm=True,
         module="torchtitan",
     ),
-    StreamFormat(
+    _untimed(
         *("trainer-state", "trainer_state.json of the Hugging Face Trainer", _is_trainer_state),
-        clock="none",
         metrics=carried.TRAINER_METRICS,
-        events=frozenset(),
-        has_rhythm=True,
         module="trainer_state",
     ),
-    StreamFormat(
+    _untimed(
         *("llamafactory", "trainer_log.jsonl of LLaMA-Factory", _is_llamafactory),
-        clock="none",
         metrics=carried.TRAINER_METRICS,
-        events=frozenset(),
-        has_rhythm=True,
         module="llamafactory",
     ),
-    StreamFormat(
+    _scalars(
         *("tensorboard", "scalars of TensorBoard, event file", _is_event_file),
-        metrics=carried.SCALAR_METRICS,
         events=carried.EVALUATIONS,
-        has_rhythm=True,
-        has_free_names=True,
         is_binary=True,
         module="tensorboard",
     ),
-    StreamFormat(
+    _untimed(
         *("lightning-csv", "metrics.csv of the CSVLogger of Lightning", _is_lightning_table),
-        clock="none",
         metrics=carried.TRAINER_METRICS,
-        events=frozenset(),
-        has_rhythm=True,
         has_free_names=True,
         module="scalar_table",
     ),
-    StreamFormat(
+    _scalars(
         *("wandb-history", "exported history of Weights & Biases, CSV or JSON Lines", _is_history),
-        metrics=carried.SCALAR_METRICS,
         events=carried.EVALUATIONS,
-        has_rhythm=True,
-        has_free_names=True,
         module="scalar_table",
     ),
-    StreamFormat(
-        *("swift-log", "logging.jsonl of ms-swift", _IS_SWIFT_ROW),
-        clock="none",
-        metrics=carried.TRAINER_METRICS,
-        events=frozenset(),
-        has_rhythm=True,
-        module="json_rows",
+    _untimed(
+        *("swift-log", "logging.jsonl of ms-swift", _IS_SWIFT_ROW), metrics=carried.TRAINER_METRICS, module="json_rows"
     ),
-    StreamFormat(
+    _scalars(
         *("json-rows", "JSON Lines of a training loop of its own, objects with a step and a loss", _is_own_rows),
-        metrics=carried.SCALAR_METRICS,
         events=frozenset(),
-        has_rhythm=True,
-        has_free_names=True,
         module="json_rows",
     ),
-    StreamFormat(
+    _scalars(
         *(PANEL, "exported chart of Weights & Biases, CSV with RUN - METRIC", _is_panel),
         clock="none",
-        metrics=carried.SCALAR_METRICS,
         events=frozenset(),
-        has_rhythm=True,
-        has_free_names=True,
         module="wandb_panel",
     ),
-    StreamFormat(
+    _scalars(
         *("mlflow-metric", "metric file of an MLflow run, time, value and step", _IS_METRIC_FILE),
-        metrics=carried.SCALAR_METRICS,
         events=frozenset(),
-        has_rhythm=True,
-        has_free_names=True,
         module="mlflow_metric",
     ),
     StreamFormat(
@@ -356,29 +332,23 @@ _FORMATS = (
         mark=b" - INFO - ",
         module="torchtitan_log",
     ),
-    StreamFormat(
+    _untimed(
         *(
             "maxtext-log",
             "log of MaxText, lines with completed step:",
             _search(log_lines.MAXTEXT_LINE, b"completed step: "),
         ),
-        clock="none",
         metrics=carried.NEMO_METRICS | {"train.token.rate"},
-        events=frozenset(),
-        has_rhythm=True,
         mark=b"completed step: ",
         module="maxtext_log",
     ),
-    StreamFormat(
+    _untimed(
         *(
             "nemo-log",
             "log of NeMo, progress lines with reduced_train_loss",
             _search(log_lines.NEMO_LINE, b"reduced_train_loss"),
         ),
-        clock="none",
         metrics=carried.NEMO_METRICS,
-        events=frozenset(),
-        has_rhythm=True,
         mark=b"reduced_train_loss",
         module="nemo_log",
     ),
@@ -407,16 +377,13 @@ _FORMATS = (
         mark=b"step:",
         module="nanogpt",
     ),
-    StreamFormat(
+    _untimed(
         *(
             "nanogpt-iterations-log",
             "log of nanoGPT, lines with iter, loss and time",
             _search(log_lines.NANOGPT_LINE, b": loss "),
         ),
-        clock="none",
         metrics=carried.NANOGPT_METRICS,
-        events=frozenset(),
-        has_rhythm=True,
         mark=b"iter ",
         module="nanogpt_iterations",
     ),

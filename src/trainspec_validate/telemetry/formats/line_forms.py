@@ -11,6 +11,8 @@ _LOSS: Final = "train.loss.mean{train.loss.name=total}"
 NORM, RATE, TOKENS, DURATION = "train.gradient.norm", "train.learning_rate", "train.token.rate", "train.step.duration"
 _NUMBER: Final = r"[-+0-9.eE]{1,40}|nan|-?inf"
 _EVALUATED: Final = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
+_BITS: Final = 1.4426950408889634
+"""Of a natural logarithm to base 2, in which fairseq prints losses, next to `ppl`, which is 2 to their power."""
 _WORD: Final = r"(?P<name>[A-Za-z][\w/]{0,80})"
 
 
@@ -105,6 +107,20 @@ FORMS: Final = {
         "2025-06-20 12:00:00.500 host:0 olmo.train:979 INFO [step=5/2500,epoch=0]",
         restored="Loading checkpoint from ",
         more=re.compile(r"^ {2,8}(?P<name>[A-Za-z][^=\n]{0,120})=(?P<value>\S[^\n]{0,200}?)\s*$"),
+    ),
+    "fairseq-log": Form(
+        "log of fairseq and metaseq, lines with num_updates",
+        b"num_updates",
+        re.compile(
+            r"(?:epoch \d{1,6}: {1,8}\d{1,9} / \d{1,9} |\| train_inner \| \{)"
+            r"(?=[^\n]{0,4000}?num_updates\"?[=:] ?\"?(?P<step>\d{1,12}))(?P<fields>[^\n]{1,4000})"
+        ),
+        _fields(
+            rf"(?:^|[ ,{{\"])(?P<name>loss)\"?[=:] ?\"?(?P<value>{_NUMBER})(?=[\", (}}][^\n]*\bppl\b)",
+            rf"(?:^|[ ,{{\"])(?P<name>lr|gnorm)\"?[=:] ?\"?(?P<value>{_NUMBER})(?=[\", (}}]|$)",
+        ),
+        {"loss": (_LOSS, _BITS), "lr": (RATE, 1.0), "gnorm": (NORM, 1.0)},
+        "| epoch 001: 450 / 1891 loss=11.521, ppl=1886.05, num_updates=445, lr=8.90889e-05, gnorm=1.543",
     ),
     "trainer-log": Form(
         "console log of the Hugging Face Trainer, lines with loss and epoch",

@@ -57,6 +57,8 @@ _LIKE_MEAN = 0.02
 """Share of the first time by which a mean times its iterations may differ from the sum of both reports."""
 _UNLIKE = 0.05
 """Share of the time by the clock that a mean has to be beyond it, to be one with the first iteration."""
+_FEWEST_AFTER = 4
+"""Reports after the second one from which the sum of an attempt says something, as for steps of every stream."""
 _CLOCK_TOLERANCE = 0.02
 """As for steps of every stream: share of an attempt by which its steps may differ from the clock (TS-TEL-037)."""
 _SECOND_US = 1_000_000
@@ -110,6 +112,8 @@ class Reader:
         """Seconds, step and time of the first report of the attempt."""
         self._mean: tuple[int, float, str] | None = None
         """Place, seconds beyond the clock and words of a second report that is a mean with the first one."""
+        self._mean_line = 0
+        """Number of that report among those of the log."""
         self._iterations = Iterations()
         self._base_us = transcript.given.start_us or 0
         self._lacks: dict[str, str] = {}
@@ -261,12 +265,14 @@ class Reader:
                 f"by the clock it is {clock / num:.4g} s"
             )
             self._transcript.lose("meaning", _DURATION, "the second report is a mean with the first; left out", offset)
-            self._mean = offset, over, message
+            self._mean, self._mean_line = (offset, over, message), self._num_lines
             del values[_DURATION]
 
     def _of_mean(self) -> Iterator[Found]:
         """What the attempt so far shows of a mean that is left out: steps that do not add up to its time."""
         found, self._mean = self._mean, None
+        if self._num_lines - self._mean_line < _FEWEST_AFTER:
+            return
         if found is None or found[1] * _SECOND_US <= _CLOCK_TOLERANCE * (self._last_us - self._first_report[2]):
             return
         help_text = "leave the second report out of means of step times; Megatron-LM writes it so"
