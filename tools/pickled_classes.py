@@ -192,7 +192,7 @@ def _called(method: Any) -> Iterator[str]:
 
 
 def listed() -> set[str]:
-    """What the list says, made from the installed releases, older names and what the list has."""
+    """The lines of the list, from the installed releases and the older names."""
     warnings.simplefilter("ignore")
     own, refused = set(), set()
     for module in modules():
