@@ -147,7 +147,9 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
                 "give interfaces that carry no collectives role: storage or management; where all of them do, correct "
                 f"num_per_node or num_accelerators_per_node, or accept that some of the {size} get more than others",
             )
-        elif count > _MAX_NICS_PER_ACCELERATOR * size and not all((nic.num_per_accelerator or 1) > 1 for _, nic in nics):
+        elif count > _MAX_NICS_PER_ACCELERATOR * size and not all(
+            (nic.num_per_accelerator or 1) > 1 for _, nic in nics
+        ):
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
                 f"{count} compute NICs for {size} accelerators",

@@ -228,14 +228,16 @@ def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
         if kind not in WIDE:
             yield Violation(
                 at(plan, "precision", key),
-                f"gradients of {steps} micro-batch{'' if steps == 1 else 'es'} on {_replicas(degrees)} are summed in {kind}",
+                f"gradients of {steps} micro-batch{'' if steps == 1 else 'es'} on {_replicas(degrees)} are summed in "
+                f"{kind}",
                 "sum in fp32, or state the measured reduction_error",
             )
 
 
 def _replicas(degrees: Parallelism) -> str:
     """The ranks whose gradients are summed, in words."""
-    parts = [f"{count} {kind} ranks" for count, kind in ((degrees.data, "data"), (degrees.context, "context")) if count > 1]
+    counts = {"data": degrees.data, "context": degrees.context}
+    parts = [f"{count} {kind} ranks" for kind, count in counts.items() if count > 1]
     return " x ".join(parts) or "1 data rank"
 
 

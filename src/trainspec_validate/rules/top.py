@@ -29,9 +29,7 @@ def planes(cluster: ClusterProfile) -> Iterator[Violation]:
         if fabric.plane_bandwidth_bytes_per_second is None:
             message = f"{fabric.name} has {fabric.num_planes} planes, but not the rate of a NIC into one"
             told = _right_rates(fabric, nics, nics[0]) if nics else "the share of a NIC"
-            yield Violation(
-                at_key(cluster, "fabrics", index), message, f"add plane_bandwidth_bytes_per_second: {told}"
-            )
+            yield Violation(at_key(cluster, "fabrics", index), message, f"add plane_bandwidth_bytes_per_second: {told}")
             continue
         for item in nics:
             yield from _plane_rate(cluster, index, fabric, item)

@@ -164,7 +164,8 @@ def leaf_count(cluster: ClusterProfile) -> Iterator[Violation]:
         judged = True
         cables: Counter[int] = Counter()
         for item in items:
-            cables[item.group_index] += item.nic.num_per_node * max(num_planes_of(fabric, item.nic), item.nic.num_ports or 1)
+            ports = max(num_planes_of(fabric, item.nic), item.nic.num_ports or 1)
+            cables[item.group_index] += item.nic.num_per_node * ports
         per_node = max(cables.values())
         size = leaf.group_num_nodes or 1
         groups = ceil(fabric_num_nodes(cluster, fabric) / size)

@@ -336,7 +336,9 @@ def _write_buckets(draft: Draft, prefix: str) -> None:
     size = _BYTES.get(draft.get("precision", "reduction") or "")
     engine = _reducing_engine(draft, prefix)
     if engine:
-        draft.put(("communication", "overlap_gradients"), value=False, how=f"{engine}, gradients are reduced after {_ENGINE}")
+        draft.put(
+            ("communication", "overlap_gradients"), value=False, how=f"{engine}, gradients are reduced after {_ENGINE}"
+        )
         if elements and size:
             how = f"{_ENGINE_ELEMENTS} elements of {size} bytes: reduce_bucket_size has no effect {engine}"
             draft.put(("communication", "bucket_bytes"), float(_ENGINE_ELEMENTS * size), how)
