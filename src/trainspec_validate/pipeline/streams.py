@@ -108,7 +108,7 @@ def _result(run: Sequence[RunFile], view: RunView, found: CheckResult, given: Ma
     """What came of the checks on a run, with what was not judged; no findings where the files are no single run."""
     if several := tuple(_of_several_runs(view)):
         return CheckResult(unjudged=several)
-    more = CheckResult(unjudged=(*_cut(found), *_without_zone(view), *_without_loss(view)))
+    more = CheckResult(unjudged=(*_cut(found), *_without_zone(view), *_without_loss(view), *_unread(run, view)))
     return with_account(run, view.run, found, given) + more
 
 
@@ -153,6 +153,19 @@ def _without_loss(view: RunView) -> Iterator[Unjudged]:
         if file.format == _TRAINER_STATE and _STEPS in metrics and _LOSS not in metrics:
             remedy = "log the loss of training under the name loss"
             yield Unjudged(file.path, "has no loss at any step, so the course of the loss is unknown", remedy, _OF_LOSS)
+
+
+def _unread(run: Sequence[RunFile], view: RunView) -> Iterator[Unjudged]:
+    """The logs with reports of steps in a form that their reader does not read."""
+    from trainspec_validate.telemetry.formats.source import lines_at  # noqa: PLC0415
+
+    paths = {file.name: file.path for file in run}
+    for file in view.files:
+        if (offset := file.unread_offset) >= 0:
+            line = lines_at(paths[file.path], [offset]).get(offset, (1, ""))[0]
+            message = f"has reports of a step and a loss that are not read, the first on line {line:,}"
+            remedy = "write the reports of one program, each on a line of its own, in the form of the others"
+            yield Unjudged(file.path, message, remedy, _OF_LOSS)
 
 
 def _cut(result: CheckResult) -> Iterator[Unjudged]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from trainspec_validate.telemetry.formats import carried, log_lines
 from trainspec_validate.telemetry.formats.ends import is_printed, says_end
@@ -14,6 +15,10 @@ from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
+
+
+_APART: Final = frozenset({"mllog", "crash-log", "kernel-log", "trainer-log", "dlrover-events"})
+"""Consoles whose records are apart from what a program prints of a step, or several in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,16 @@ class StreamFormat:
     """Events of the catalog that it can carry; None for any."""
     module: str = ""
     """Module of its reader in this package; empty for what `parquet` reads."""
+
+    @property
+    def is_console(self) -> bool:
+        """Whether it is what a program prints, among the output of others, with progress bars that end no line."""
+        return bool(self.mark) or self.module == "printed_steps"
+
+    @property
+    def counts_unread(self) -> bool:
+        """Whether a line that names a step and a loss, and is passed over, would say what the read ones do not."""
+        return self.is_console and self.name not in _APART
 
 
 def _search(pattern: str, holds: bytes = b"") -> Callable[[bytes], bool]:

@@ -14,11 +14,12 @@ _SECONDS = {"ms": 1e-3, "s": 1.0}
 _MOST_SKIPPED = 100
 """Iterations in a row; a scale that starts at 2**32 needs some 40 until gradients are finite."""
 _ELAPSED = re.compile(r"elapsed time per iteration \((ms|s)\)")
-_RATE, _BATCH, _SCALE, _SKIPPED = (
+_RATE, _BATCH, _SCALE, _SKIPPED, _NAN = (
     "samples per second",
     "global batch size",
     "loss scale",
     "number of skipped iterations",
+    "number of nan iterations",
 )
 
 
@@ -34,6 +35,10 @@ class Iterations:
         """The contradictions of a line; `interval` is the number of iterations between two lines."""
         yield from _rate(told)
         scale, skipped = _number(told, _SCALE), _number(told, _SKIPPED)
+        num_nan = _number(told, _NAN)
+        if num_nan is not None and skipped is not None and num_nan > skipped:
+            message = f"{_NAN} is {num_nan:g}, and {_SKIPPED} is {skipped:g}"
+            yield Refusal(message, "iterations whose loss is not finite are counted among the skipped ones", "skip")
         follows = 0 < step - self._step <= interval
         if follows and scale is not None and self._scale is not None and scale < self._scale and skipped == 0:
             message = f"{_SCALE} falls from {self._scale:,.10g} to {scale:,.10g}, and {_SKIPPED} is 0"

@@ -21,7 +21,7 @@ from trainspec_validate.telemetry.formats.tally import Tally
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LINE = re.compile(
-    r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,15})/ {0,12}(?P<total>\d{1,15}) \|(?P<fields>.*)", re.DOTALL
+    r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,40})/ {0,12}(?P<total>\d{1,40}) \|(?P<fields>.*)", re.DOTALL
 )
 _LOADED = re.compile(
     r"(?:successfully loaded|loading) (?:distributed |release )?checkpoint from [^\n]{1,1000} at iteration "
@@ -129,6 +129,9 @@ class Reader:
         if not match:
             self._note_start(text)
             self._transcript.lose("text", "text", "the file has lines that report no iteration, passed over", offset)
+            return
+        if fit.step(int(match["step"])) is None or fit.step(int(match["total"])) is None:
+            yield offset, Refusal(f"iteration {match['step']}/{match['total']} is beyond what a step can be")
             return
         start, self._start, saved = self._start, None, self._transcript.saves.pop()
         is_timed = "elapsed time per" in match["fields"] or _TIME.search(text[: match.start()]) is not None

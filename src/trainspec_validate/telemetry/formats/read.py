@@ -17,6 +17,7 @@ from trainspec_validate.telemetry.formats.native import read_lines
 from trainspec_validate.telemetry.formats.rhythm import with_rhythm
 from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off, lines_of
 from trainspec_validate.telemetry.formats.transcript import Transcript
+from trainspec_validate.telemetry.formats.unread import num_reports
 
 _MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
 
@@ -72,7 +73,7 @@ def read(
     else:
         lines = without_copies(lines, format.mark)
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
-        if format.mark or format.module == "printed_steps":
+        if format.is_console:
             lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"), transcript.note_end)
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, transcript)
         if format.has_rhythm:
@@ -103,7 +104,7 @@ def _of_records(pieces: Iterable[tuple[int, bytes | Refusal]], reader: BinaryRea
 
 def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcript: Transcript) -> Iterator[Found]:
     offset = num_blank = 0
-    mark = transcript.format.mark
+    mark, is_console = transcript.format.mark, transcript.format.is_console
     try:
         for offset, raw in lines:
             text = raw if isinstance(raw, Refusal) else _text(raw, mark)
@@ -111,7 +112,8 @@ def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcr
                 yield offset, text
             elif text and not text.isspace():
                 num_blank = 0
-                yield from reader.line(offset, text)
+                for part in text.split("\r") if is_console else (text,):
+                    yield from _of_line(offset, part, reader, transcript)
                 if mark:
                     transcript.saves.take(text)
             else:
@@ -120,6 +122,19 @@ def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcr
     except SourceError as error:
         yield offset, cut_off(error)
     yield from reader.end()
+
+
+def _of_line(offset: int, text: str, reader: Reader, transcript: Transcript) -> Iterator[Found]:
+    """What a reader finds in a line; reports of steps that it does not read are counted."""
+    if not text or text.isspace():
+        return
+    num_passed = transcript.num_passed
+    yield from reader.line(offset, text)
+    if not transcript.format.counts_unread:
+        return
+    num_unread = num_reports(text) - (transcript.num_passed == num_passed)
+    if num_unread > 0:
+        transcript.lose("unread", "reports", "reports of a step and a loss are not read", offset, num_unread)
 
 
 def _text(raw: bytes, mark: bytes) -> str | Refusal:

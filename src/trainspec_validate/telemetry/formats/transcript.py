@@ -44,6 +44,8 @@ class Transcript:
     tally: Tally = field(default_factory=Tally)
     num_records: int = 0
     num_refusals: int = 0
+    num_passed: int = 0
+    """Lines that its reader passed over as text."""
     saves: PrintedSaves = field(init=False)
     """Saves that lines of a console say."""
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Transcript:
 
     def lose(self, reason: LossReason, what: str, message: str, offset: int, num: int = 1) -> None:
         """Count a loss."""
+        self.num_passed += what == "text"
         self.tally.lose(reason, what, message, offset, num)
 
     def reach(self, step: int | None, total: int | None) -> None:

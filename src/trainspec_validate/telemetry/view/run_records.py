@@ -190,6 +190,8 @@ class StreamFile:
     losses: tuple[str, ...] = ()
     """Losses when another format became records, in words, each once."""
     left_out: tuple[str, ...] = ()
+    unread_offset: int = -1
+    """Place of the first report of a step that was not read, or -1."""
     """Ranks whose lines were left out, with their number."""
     is_index: bool = False
     """Whether its program counts steps from 0, so that each is one less there than here."""
