@@ -16,7 +16,6 @@ from trainspec_validate.telemetry.formats.line_forms import FORMS
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
-
 _APART: Final = frozenset({"mllog", "crash-log", "kernel-log", "trainer-log", "dlrover-events"})
 """Consoles whose records are apart from what a program prints of a step, or several in a line."""
 
