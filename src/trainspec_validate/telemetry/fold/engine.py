@@ -177,9 +177,7 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             tail_offset=facts.tail[0] if facts.tail else -1,
             clock=facts.losses.clock if facts.losses else "utc",
             losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts)),
-            left_out=tuple(
-                f"{loss.message} ({loss.num:,})" for loss in _lost(facts) if loss.reason in {"rank", "unread"}
-            ),
+            left_out=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts) if loss.reason in _LEFT),
             unread_offset=next((loss.offset for loss in _lost(facts) if loss.reason == "unread"), -1),
             is_index=any(loss.message.startswith(INDEX) for loss in _lost(facts)),
             unknown_names=tuple(loss.what for loss in _lost(facts) if loss.reason == "unknown-name"),
