@@ -112,7 +112,7 @@ def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcr
                 yield offset, text
             elif text and not text.isspace():
                 num_blank = 0
-                for part in text.split("\r") if is_console else (text,):
+                for part in text.split("\r") if is_console and num_reports(text) > 1 else (text,):
                     yield from _of_line(offset, part, reader, transcript)
                 if mark:
                     transcript.saves.take(text)
