@@ -50,11 +50,11 @@ def unjudged_of(
 
 def _lacking(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
     """What rules need and documents do not give, or give a value that their schema refuses."""
-    by_path: dict[tuple[str, bool], list[Lack]] = {}
+    by_path: dict[tuple[str, bool, bool], list[Lack]] = {}
     for lack in lacks:
-        value = value_at(documents.sources[lack.path].data, lack.pointer)
-        by_path.setdefault((lack.path, isinstance(value, str | int | float)), []).append(lack)
-    for (path, is_refused), those in by_path.items():
+        is_refused = isinstance(value_at(documents.sources[lack.path].data, lack.pointer), str | int | float)
+        by_path.setdefault((lack.path, is_refused, _is_listed(documents, lack)), []).append(lack)
+    for (path, is_refused, is_listed), those in by_path.items():
         keys = Counter(_words(lack.pointer) for lack in those)
         names = [name for name, _ in keys.most_common(_MAX_KEYS)]
         more = f" and {len(keys) - _MAX_KEYS} more" if len(keys) > _MAX_KEYS else ""
@@ -63,8 +63,16 @@ def _lacking(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged
         if is_refused:
             what = "a value that is" if len(keys) == 1 else "values that are"
             yield Unjudged(path, f"gives {told} {what} not known", "correct what the findings name", ids)
+        elif is_listed:
+            yield Unjudged(path, f"lists {told} as unknown", "give what becomes known", ids)
         else:
             yield Unjudged(path, f"does not give {told}", "add what is known", ids)
+
+
+def _is_listed(documents: DocumentSet, lack: Lack) -> bool:
+    """Whether a document lists what a rule needed, or what holds it, as unknown."""
+    unknown = documents.files[lack.path].unknown
+    return any(lack.pointer[:length] in unknown for length in range(1, len(lack.pointer) + 1))
 
 
 def _unresolved(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
