@@ -58,6 +58,19 @@ def export_formats() -> Mapping[str, str]:
     return {name: entry.title for name, entry in formats().items()}
 
 
+def _members(report: Report) -> tuple[dict[str, Member], dict[str, InputError]]:
+    """The documents of a report by real path, and why others cannot be used."""
+    members, refused = dict[str, Member](), dict[str, InputError]()
+    for entry in report.documents:
+        try:
+            if entry.kind in KINDS:
+                whole = read_whole(entry.kind, entry.text, entry.path)
+                members[_real(entry.path)] = Member(entry.path, whole)
+        except InputError as error:
+            refused[_real(entry.path)] = error
+    return members, refused
+
+
 def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *, remedy: str) -> Job:
     """The typed documents of a report, bound as the validator binds them.
 
@@ -71,14 +84,7 @@ def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *
     Raises:
         InputError: a document cannot be read as its kind, or the cluster of the plan is not there.
     """
-    members, refused = dict[str, Member](), dict[str, InputError]()
-    for entry in report.documents:
-        try:
-            if entry.kind in KINDS:
-                whole = read_whole(entry.kind, entry.text, entry.path)
-                members[_real(entry.path)] = Member(entry.path, whole)
-        except InputError as error:
-            refused[_real(entry.path)] = error
+    members, refused = _members(report)
 
     def of_kind(path: str, kind: type) -> Member:
         if _real(path) in refused:
@@ -95,9 +101,9 @@ def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *
     binding = next(entry for entry in bound if entry.get(TrainingPlan) is mine and CheckpointPolicy not in entry)
     machine = binding.get(ClusterProfile)
     if machine is None:
-        for entry in report.documents:
-            if entry.kind == ClusterProfile.__name__ and _real(entry.path) in refused:
-                raise refused[_real(entry.path)]
+        clusters = [_real(entry.path) for entry in report.documents if entry.kind == ClusterProfile.__name__]
+        if why := next((refused[path] for path in clusters if path in refused), None):
+            raise why
         raise InputError(_clusterless(report, mine, remedy))
     if cluster and of_kind(cluster, ClusterProfile) is not machine:
         raise InputError(f"{plan}: the plan is for the cluster in {machine.path}; change that, or leave --cluster out")
