@@ -153,6 +153,8 @@ class DocumentSet:
             if file.is_whole:
                 continue
             data = file.source.data if file.source else None
+            if file.source is not None and data is None:
+                continue  # an empty file holds no document
             if file.kind is None and not isinstance(data, dict):
                 return True
             metadata = data.get("metadata") if isinstance(data, dict) else None
