@@ -276,7 +276,7 @@ def _baseline(request: Request) -> Baseline | None:
 
     mode: Mode = "write" if request.write_baseline else "prune" if request.prune_baseline else "use"
     try:
-        takes_unjudged = UNJUDGED in words_of(request.fail_on)
+        takes_unjudged = bool({UNJUDGED, UNCOVERED} & {*words_of(request.fail_on)})
         return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from, takes_unjudged=takes_unjudged)
     except InputError as error:
         raise Failure.of(error) from error
