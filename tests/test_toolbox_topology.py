@@ -182,6 +182,7 @@ def test_a_domain_that_is_unknown_is_not_said_to_be_absent(tmp_path: Path) -> No
         ("    num_accelerators_per_node: 8\n", "", "a graph needs node_groups with num_accelerators_per_node"),
         ("per_node: 8\n    acc", "per_node: true\n    acc", "a graph needs node_groups"),
         ("technology: nvlink", "technology: string", "no graph: "),
+        ("  - name: nodes", "  - name: nodes\n    num_nodes: many", "node_groups[0].num_nodes"),
         ("kind: ClusterProfile", "kind: ServicePlan", "no ClusterProfile"),
     ],
 )

@@ -172,7 +172,7 @@ def test_each_file_is_found_once() -> None:
 
 
 def test_lines_of_json_with_the_name_of_a_document_are_no_document() -> None:
-    Path("metrics.json").write_text('{"iteration": 19, "total_loss": 2.5}\n{"iteration": 39, "total_loss": 2.4}\n')
+    Path("metrics.json").write_text('{"label": 19, "score": 2.5}\n{"label": 39, "score": 2.4}\n')
     result = invoke("metrics.json")
     assert (result.exit_code, "metrics.json: this is no stream of a known format" in result.stderr) == (2, True)
     Path("plan.json").write_text('{"apiVersion": "trainspec/v1"}\n{"kind": "TrainingPlan"}\n')

@@ -74,7 +74,7 @@ def test_the_model_of_a_plan_is_planned_for() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_ranks": 8}, "<ClusterProfile>: none of .* use more num_ranks$"),
+        ({"num_ranks": 8}, "<ClusterProfile>: none of .* use more num_ranks, or a shorter sequence_length$"),
         ({"num_ranks": 10**7}, "<ClusterProfile>: 10,000,000 ranks are asked for, h100 has 24,576"),
         ({"node_group": "none"}, "<ClusterProfile>: "),
     ],

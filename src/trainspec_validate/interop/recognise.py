@@ -51,7 +51,7 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         (r"(?m)^(?:device|global)_train_(?:micro)?batch_size[ \t]*:", r"(?m)^max_duration[ \t]*:"),
-        f"settings of a program of Composer, which no reader knows, or a part of those of OLMo; {_SHAPE_AND_STREAM}",
+        f"a part of the settings of LLM Foundry or OLMo, or a program that no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"\bEasyLM\.models\.",),

@@ -17,9 +17,9 @@ from trainspec_validate.model.suggest import hint
 from trainspec_validate.performance.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
 from trainspec_validate.performance.derived.cluster import (
     compute_nics,
+    domain_rate,
     memory_bytes,
     ranks_per_node,
-    scale_up_rate,
     used_domain,
     within,
 )
@@ -193,7 +193,7 @@ def _ceiling_of(cluster: ClusterProfile, own: CollectiveMeasurement, group: Node
         return None
     ranks = Ranks(own.num_ranks, own.num_domains)
     parts = group.accelerator.num_ranks_per_accelerator
-    link = scale_up_rate(group.scale_up) if group.scale_up else None
+    link = domain_rate(group)
     nics = [nic for _, nic in compute_nics(group)]
     nodes = math.ceil(ranks.per_domain / ranks_per_node(group))
     share = nodes * sum(nic.num_per_node * nic.rate_bytes_per_second for nic in nics) / ranks.per_domain

@@ -37,6 +37,10 @@ _DENSE_LAYERS = (1, 3, 0, 2)
 and GLM-4.5."""
 _PATCHES = (14, 16, 32)
 """Patches of ViT; table 1 of arXiv:2010.11929 gives ViT-L 307 million, which is the count with patches of 32."""
+_EQUAL_SLICES = frozenset(
+    {"megatron-lm", "megatron-core", "megatron-bridge", "megatron-deepspeed", "nemo", "gpt-neox", "nanotron"}
+)
+"""Frameworks whose embedding has as many rows on each tensor rank; XLA and DTensor shard any number of rows."""
 ONE_TENSOR_RANK = "the plan has one tensor rank"
 HEADS_FACTOR = 4
 """All heads together are 0.5 to 3 times as wide as the hidden size in published models."""
@@ -156,8 +160,9 @@ def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
     parts: list[tuple[tuple[str, ...], int | None, int, str]] = [
         (("num_attention_heads",), model.num_attention_heads, p.tensor, "attention heads"),
         (("ffn_hidden_size",), model.ffn_hidden_size, p.tensor, "feed-forward columns"),
-        (("vocabulary_size",), model.vocabulary_size, p.tensor, "rows of the vocabulary"),
     ]
+    if plan.framework is not None and plan.framework.name.casefold() in _EQUAL_SLICES:
+        parts.append((("vocabulary_size",), model.vocabulary_size, p.tensor, "rows of the vocabulary"))
     if model.state_space:
         parts.append((("state_space", "num_heads"), model.state_space.num_heads, p.tensor, "state-space heads"))
     if model.experts:

@@ -59,13 +59,10 @@ def _completed(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         for place in places
         if (found := _ABSENT.fullmatch(place))
     )
+    counted = [group for group in groups if isinstance(group["num_nodes"], int)]
     totals = {
-        "num_nodes": sum(group["num_nodes"] for group in groups if isinstance(group["num_nodes"], int)),
-        "num_accelerators": sum(
-            group["num_nodes"] * group["num_accelerators_per_node"]
-            for group in groups
-            if isinstance(group["num_nodes"], int)
-        ),
+        "num_nodes": max(1, sum(group["num_nodes"] for group in counted)),
+        "num_accelerators": max(1, sum(group["num_nodes"] * group["num_accelerators_per_node"] for group in counted)),
     }
     named = {"metadata": {"name": _UNNAMED}}
     return {**named, **totals, **data, "node_groups": groups}, assumed
