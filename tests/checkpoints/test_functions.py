@@ -162,7 +162,7 @@ MODULES = {
     "megatron.core.rerun_made": RerunState,
     "my_trainer.settings": Settings,
     "my_trainer.nested": Outer,
-    "lightning.fabric.utilities.made": AttributeDict,
+    "lightning.fabric.utilities.data": AttributeDict,
     "transformers.made_args": TrainingArguments,
 }
 

@@ -177,7 +177,7 @@ def test_pickles_of_dcp_that_nothing_names_are_followed(file: str, tmp_path: Pat
 @pytest.mark.parametrize(("program", "is_named"), [("torch.py", True), ("mod.py", True), ("train.py", False)])
 def test_a_program_that_takes_the_place_of_a_library_is_named(program: str, is_named: bool, tmp_path: Path) -> None:
     build(tmp_path, "step-1/model.safetensors  safetensors w=F32[1]\n")
-    (tmp_path / "step-1" / "args.pt").write_bytes(b"\x80\x02cmod\nState\n)\x81.")
+    (tmp_path / "step-1" / "args.pkl").write_bytes(b"\x80\x02cmod\nState\n)\x81.")
     (tmp_path / "step-1" / program).write_text("")
     result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
     assert (result.exit_code, f"{program}: holds code" in result.stderr) == (0, is_named), result.stderr

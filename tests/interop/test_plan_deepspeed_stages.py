@@ -81,3 +81,34 @@ def test_the_older_switch_of_offload_is_read() -> None:
     assert at(both, "memory", "offload") is None
     older = config({"stage": 3, "cpu_offload": True, "cpu_offload_params": True})
     assert at(older, "memory", "offload") == [entry, {**entry, "what": "parameters"}]
+
+
+@pytest.mark.parametrize(
+    ("stage", "wide", "offload", "engine"),
+    [
+        (1, "fp32", None, True),
+        (1, "fp32", "cpu", False),
+        (1, "bf16", None, False),
+        (1, None, None, False),
+        (2, "fp32", None, False),
+    ],
+)
+def test_bf16_optimizer_leaves_the_reduction_to_the_engine(
+    stage: int, wide: str | None, offload: str | None, engine: bool
+) -> None:
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": True, "reduce_bucket_size": 126e7}
+    if offload:
+        zero["offload_optimizer"] = {"device": offload}
+    data = {"data_types": {"grad_accum_dtype": wide}} if wide else {}
+    fragment = config(zero, bf16={"enabled": True}, **data)
+    assert at(fragment, "communication", "overlap_gradients") is not engine
+    assert at(fragment, "communication", "bucket_bytes") == (1e9 if engine else 2.52e9)
+    assert ("overlap_comm has no effect with BF16_Optimizer" in remarks_of(fragment)) is engine
+    if stage == 1:
+        assert at(fragment, *AVERAGING) == ("divide-after" if engine else None)
+
+
+def test_the_engine_reduces_in_the_format_of_communication() -> None:
+    zero = {"stage": 1, "reduce_bucket_size": 126e7}
+    types = {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+    assert at(config(zero, bf16={"enabled": True}, **types), "communication", "bucket_bytes") == 2e9

@@ -360,6 +360,25 @@ def test_reduced_links_of_an_unlisted_accelerator_pass(findings: Findings) -> No
     assert not ids(findings(cluster=cluster, select=("TS-CLU",)))
 
 
+def test_reduced_links_of_a_listed_accelerator(findings: Findings) -> None:
+    # NVLink 4 with 8 of 18 links, as its maker calls it: arXiv:2505.09343.
+    keys = {"technology": "nvlink", "generation": "4", "num_links": 8, "bandwidth_bytes_per_second": 200e9}
+    assert not ids(findings(cluster=scale_up("nvidia-h800-sxm-80gb", **keys), select=("TS-CLU",)))
+    for wrong, key, requirement in (
+        ({"generation": "5"}, "generation", "TS-CLU-008"),
+        ({"bandwidth_bytes_per_second": 450e9, "num_links": None}, "bandwidth_bytes_per_second", "TS-CLU-010"),
+        ({"num_links": 18}, "num_links", "TS-CLU-011"),
+    ):
+        found = findings(cluster=scale_up("nvidia-h800-sxm-80gb", **(keys | wrong)), select=("TS-CLU",))
+        assert found == {(requirement, f"{GROUP}.scale_up.{key}")}
+
+
+def test_a_torus_without_its_wraparound(helps: Callable[..., list[str]]) -> None:
+    keys = {"technology": "ici", "generation": "v5p", "topology": "torus", "domain_num_accelerators": 8}
+    cluster = scale_up("google-tpu-v5p", **keys, dimensions=[2, 2, 2])
+    assert helps(cluster=cluster, select=("TS-CLU-015",)) == ["write wraparound with 3 values, one per axis"]
+
+
 def test_no_torus_is_not_a_pass(verdict: Verdicts) -> None:
     assert verdict("TS-CLU-015") is Verdict.NOT_APPLICABLE
     assert verdict("TS-CLU-013") is Verdict.PASS

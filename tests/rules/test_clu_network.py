@@ -85,7 +85,9 @@ def test_unknown_fabric(findings: Findings) -> None:
         (4, 2, None, False),
         (16, 1, 2, False),
         (32, 1, 4, False),
-        (16, 1, None, True),
+        (16, 1, None, False),
+        (32, None, None, False),  # AWS p5: 32 EFA interfaces, without the key
+        (16, 1, 1, True),
         (16, 1, 4, True),
         (8, 1, 2, True),
         (1, 8, None, False),
@@ -96,6 +98,15 @@ def test_unknown_fabric(findings: Findings) -> None:
 )
 def test_counts(findings: Findings, count: int, served: int | None, own: int | None, wrong: bool) -> None:
     cluster = nic(num_per_node=count, num_accelerators_served=served, num_per_accelerator=own, devices=None)
+    assert bool(findings(cluster=cluster, select=("TS-CLU-023",))) is wrong
+
+
+@pytest.mark.parametrize(("technology", "wrong"), [("gaudi-roce", False), ("nvlink", True)])
+def test_cables_that_bundle_ports_of_accelerators(findings: Findings, technology: str, wrong: bool) -> None:
+    # Gaudi 3: three ports of 200 Gb/s of each of 8 accelerators in 6 OSFP cables of 800 Gb/s.
+    links = {"technology": technology, "generation": None, "topology": "full-mesh", "domain_num_accelerators": 8}
+    cluster = nic(num_per_node=6, rate_bytes_per_second=100e9, num_accelerators_served=None, devices=None)
+    cluster["node_groups"][0]["scale_up"] = links
     assert bool(findings(cluster=cluster, select=("TS-CLU-023",))) is wrong
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from trainspec_validate.model.finding import Verdict
+from trainspec_validate.pipeline.validation import Selection, validate
 
 # Defaults as the frameworks ship them: scaler of PyTorch, DeepSpeed, Megatron-LM.
 PYTORCH = {"initial_scale": 65536, "growth_factor": 2, "backoff_factor": 0.5, "growth_interval_steps": 2000}
@@ -292,3 +293,26 @@ def test_gradients_of_8_bits_have_scale_factors(findings: Any, verdict: Any, kin
     scaled = {"precision": {"gradients": kind, "recipe": DELAYED}}
     assert findings(plan=scaled, select=select) == set()
     assert verdict("TS-PRC-023", plan={"precision": {"gradients": "bf16"}}) is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"format": "fp8-e4m3", "scaling": "block"}, "write format: fp8-block, or set scaling to delayed or current"),
+        ({"format": "mxfp8", "scaling": "current", "block_size": None}, "set scaling to block"),
+    ],
+)
+def test_block_scaling_of_a_tensor_format_names_the_block_format(helps, change, told) -> None:
+    plan = precision(recipe={**DELAYED, **change})
+    assert told in helps(plan=plan, select=("TS-PRC-013",))
+
+
+def test_context_ranks_are_not_called_data_ranks(tmp_path, findings) -> None:
+    plan = {
+        **precision(gradients="bf16", accumulation="bf16", reduction="bf16"),
+        "parallelism": {"data": 1, "context": 2, "num_accelerators": 64},
+        "batch": {"global_sequences": 8, "accumulation_steps": 8},
+    }
+    assert findings(plan=plan, select=("TS-PRC-007",))
+    said = [f.message for f in validate([tmp_path], Selection(select=("TS-PRC-007",))).findings]
+    assert all("on 2 context ranks are summed" in message for message in said)

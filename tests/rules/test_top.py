@@ -44,6 +44,38 @@ def test_planes_add_up_within_one_per_cent(findings: Findings, num_planes: int, 
     assert of(findings(cluster=cluster), "TS-TOP-001") == expected
 
 
+@pytest.mark.parametrize(
+    ("num_per_node", "rate", "bad"),
+    [(8, 50e9, False), (4, 50e9, True), (12, 50e9, True), (16, 50e9, False), (8, 6.25e9, False), (8, 25e9, True)],
+)
+def test_each_nic_is_in_one_plane(findings: Findings, num_per_node: int, rate: float, bad: bool) -> None:
+    # DeepSeek, H800: 8 NICs of 400 Gb/s on a node, each in one of 8 planes (arXiv:2505.09343).
+    cluster = fabric(num_planes=8, plane_bandwidth_bytes_per_second=rate, num_rails=None)
+    cluster |= nic(num_per_node=num_per_node, rate_bytes_per_second=50e9)
+    expected = {f"{BACKEND}.plane_bandwidth_bytes_per_second"} if bad else set()
+    assert of(findings(cluster=cluster), "TS-TOP-001") == expected
+
+
+def test_entropy_values_of_a_nic_in_one_plane(findings: Findings) -> None:
+    spraying = {"mode": "packet", "num_entropy_values": 130, "out_of_order_delivery": True}
+    cluster = fabric(num_planes=8, plane_bandwidth_bytes_per_second=50e9, spraying=spraying)
+    cluster |= nic(num_per_node=8, rate_bytes_per_second=50e9)
+    assert of(findings(cluster=cluster), "TS-TOP-001") == set()
+
+
+def test_planes_of_whole_nics_add_up(findings: Findings) -> None:
+    # Two tiers of 64-port switches in each of 8 planes hold 16,384 NICs (arXiv:2505.09343, section 5.1).
+    leaf = {"num_ports": 64, "num_down_ports": 32, "num_up_ports": 32, "num_switches": None, "group_num_nodes": None}
+    spine = {"num_ports": 64, "num_down_ports": 64, "num_switches": None}
+    planes = {"num_planes": 8, "plane_bandwidth_bytes_per_second": 50e9, "num_rails": None, "topology": "fat-tree"}
+    rates = {"port_bandwidth_bytes_per_second": 50e9}
+    for most, bad in ((16384, False), (16385, True)):
+        cluster = tiers({**leaf, **rates}, {**spine, **rates})
+        cluster["fabrics"][0] |= planes | {"max_num_nics": most, "rails_joined": None, "cross_rail_traffic": None}
+        cluster |= nic(num_per_node=8, rate_bytes_per_second=50e9)
+        assert bool(of(findings(cluster=cluster), "TS-TOP-015")) is bad
+
+
 def test_planes_need_their_rate(findings: Findings) -> None:
     assert of(findings(cluster=fabric(num_planes=4)), "TS-TOP-001") == {BACKEND}
 

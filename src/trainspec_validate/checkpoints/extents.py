@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -34,6 +35,9 @@ _OF_A_TYPE: Final = frozenset({"_rebuild_from_type", "_rebuild_from_type_v2"})
 _MOST_DIGITS: Final = 4
 """Of the size in the name of a type of NumPy."""
 _SHOWN: Final = 3
+_SCALARS: Final = frozenset({"numpy.core.multiarray", "numpy._core.multiarray"})
+_OBJECTS: Final = re.compile(r"[|<>=]?O\d{0,2}|object_?")
+"""Types of objects of Python, as a type of NumPy is written."""
 
 
 @dataclass(slots=True)
@@ -100,10 +104,19 @@ def _of_buffer(_function: Name, arguments: tuple[Any, ...]) -> str:
     return _of_array(arguments[2], arguments[1], _num_bytes(arguments[0])) if len(arguments) == 4 else ""
 
 
+def _of_scalar(function: Name, arguments: tuple[Any, ...]) -> str:
+    """Type and bytes: numpy/_core/src/multiarray/multiarraymodule.c, array_scalar; one of Python has none."""
+    kind = arguments[0] if arguments else None
+    code = kind.arguments[:1] if isinstance(kind, Inert) and isinstance(kind.arguments, tuple) else ()
+    is_of_objects = function.module in _SCALARS and code and isinstance(code[0], str) and _OBJECTS.fullmatch(code[0])
+    return "a number of NumPy has the type of objects of Python, which NumPy writes for none" if is_of_objects else ""
+
+
 _CALLS: Final[dict[str, Callable[[Name, tuple[Any, ...]], str]]] = {
     **dict.fromkeys(_REBUILT, _of_tensor),
     **dict.fromkeys(_OF_A_TYPE, _of_a_type),
     "_frombuffer": _of_buffer,
+    "scalar": _of_scalar,
 }
 
 

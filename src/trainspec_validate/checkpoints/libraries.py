@@ -8,6 +8,7 @@ numbers, whether it calls them or not; and of the other packages no function tha
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 _OPERATIONS_TEXT: Final = """
@@ -46,6 +47,8 @@ _OF_OPERATIONS: Final = re.compile(
     r"torch(\.(nn\.)?functional|\._VF|\.special|\.linalg|\._C\._(VariableFunctions(Class)?|nn|special|linalg))?"
     r"|numpy(\._?core(\.(umath|_multiarray_umath|fromnumeric|numeric|multiarray))?|\.lib\.(_\w+_impl|\w+_base))?"
 )
+_CLASSES_OF_OPERATIONS: Final = re.compile(r"_?VariableFunctions(Class)?")
+"""Classes whose methods they are; no other path leads to one."""
 _OTHERS: Final = re.compile(
     r"torch\.nn\.init\.([a-z]\w*_|calculate_gain|constant|dirac|eye|normal|orthogonal|sparse|uniform"
     r"|(kaiming|xavier)_(normal|uniform))"
@@ -62,25 +65,12 @@ _REBUILDS: Final = re.compile(
     r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
     r"|(numpy|torch)\.(((u|q|qu|c|b)?(int|float|complex)(\d+\w*)?)|(str|bytes|object|void|bool|half|(long)?double|timedelta|datetime)(_|\d+)?)"
 )
-_KINDS: Final = re.compile(
-    r"torch\.(optim|amp|cuda\.amp|quantization|distributions|return_types|torch_version|sparse|nested)(\.\w+)*"
-    r"|torch\.nn(\.(modules|utils|parameter|parallel|quantized|quantizable|qat|intrinsic|attention)(\.\w+)*)?\.\w+"
-    r"|torch\.ao\.(nn|quantization)(\.\w+)*|torch\.utils\.hooks\.\w+|torch\.utils\.data(\.distributed)?\.\w*Sampler"
-    r"|torch\.utils\.data\.(dataset|sampler|dataloader)\.\w+|torch\.utils\.data\.(DataLoader|\w*Dataset|Subset)"
-    r"|torch\.fx\.(graph|node|immutable_collections)\.\w+|torch\.backends\.cudnn\.rnn\.Unserializable"
-    r"|torch\.storage\.\w*Storage\w*|torch\._tensor\.\w+|torch\.serialization\.LoadEndianness"
-    r"|torch\.distributed\.(tensor|_tensor|_shard|fsdp|optim|device_mesh|algorithms)(\.\w+)*"
-    r"|torch\.distributed\.checkpoint\.(metadata|planner|default_planner|stateful)\.\w+"
-    r"|torch\._dynamo\.(eval_frame\.OptimizedModule|decorators\._DimRange)|torch(\._C)?\.(\w*Storage\w*|\w*Tensor\w*|Size|Generator)"
-    r"|numpy\.(random|ma|dtypes|polynomial|matrixlib)(\.\w+)*"
-    r"|torch\._C\._VariableFunctions(Class)?|torchdata\.(stateful_dataloader|nodes)(\.\w+)*"
-    r"|(pytorch_lightning|lightning_fabric|lightning\.(pytorch|fabric))(\.\w+)*\.AttributeDict"
-    r"|(pytorch_lightning|lightning_fabric|lightning\.(pytorch|fabric))\.(callbacks|core|loggers|trainer|loops|accelerators"
-    r"|utilities\.(data|parsing|types|enums|model_summary))(\.\w+)*"
+CLASSES: Final = frozenset(
+    (Path(__file__).resolve().parents[1] / "data" / "pickled_classes.txt").read_text(encoding="utf-8").split()
 )
 """Classes that hold layers, optimizers and values, and do nothing but that when they are made and get their state.
 
-Not the pipes of `torch.utils.data`: they unpickle the bytes of their state.
+Each is listed under the module that defines it. A module also has what it imports: files, processes and what runs text.
 """
 FRAMEWORKS: Final = frozenset({"torch", "torchgen", "functorch", "torchdata", "numpy"}) | frozenset(
     {"lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities"}
@@ -121,19 +111,25 @@ def is_over_numbers(module: str, name: str) -> bool:
     (False, False)
     """
     module, _, own = f"{module}.{name}".rpartition(".")
+    if "." in name and _CLASSES_OF_OPERATIONS.fullmatch(name.rpartition(".")[0]) is None:
+        return False
     if own in _OPERATIONS and _OF_OPERATIONS.fullmatch(module) is not None:
         return True
     return _OTHERS.fullmatch(f"{module}.{own}") is not None
 
 
 def is_kind(module: str, name: str) -> bool:
-    """Whether a class of a framework holds layers, optimizers or values."""
-    return _KINDS.fullmatch(f"{module}.{name}") is not None
+    """Whether a class of a framework, under its own name, holds layers, optimizers or values.
+
+    >>> is_kind("torch.nn.modules.linear", "Linear"), is_kind("torch.nn", "modules.linear.Linear")
+    (True, False)
+    """
+    return f"{module}:{name}" in CLASSES
 
 
 def is_rebuilder(module: str, name: str) -> bool:
     """Whether a function of a framework makes a tensor or a value of its parts, or a name is that of a type."""
-    return _REBUILDS.fullmatch(f"{module}.{name}") is not None
+    return "." not in name and _REBUILDS.fullmatch(f"{module}.{name}") is not None
 
 
 def is_beside(module: str, name: str) -> bool:

@@ -133,6 +133,16 @@ def state_is_missing(container: Zip) -> str:
     return ""
 
 
+def save_is_missing(container: Zip) -> str:
+    """The pickle of the state, where a container has none in the folder of its first entry: torch.load reads no other.
+
+    https://github.com/pytorch/pytorch/blob/v2.9.0/caffe2/serialize/inline_container.cc, PyTorchStreamReader::init
+    """
+    names = container.names()
+    state = f"{names[0].partition('/')[0] if names else 'archive'}/{_STATE}"
+    return "" if state.lower() in map(str.lower, names) else state
+
+
 def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Iterator[str]:
     """Storages after the five pickles of `_legacy_save` that are missing, in words.
 

@@ -103,9 +103,10 @@ class Fabric(DocumentPart):
     topology: Literal["fat-tree", "rail-optimised", "dragonfly", "torus", "direct", "other"]
     """Shape of the network."""
     num_planes: Annotated[Whole, Meta(ge=1, le=64)] = 1
-    """Independent copies of the network that every NIC reaches."""
+    """Independent copies of the network: the ports of each NIC are in all of them, or the NICs of each node are spread
+    over them."""
     plane_bandwidth_bytes_per_second: LinkBytesPerSecond | None = None
-    """Rate of one NIC into one plane in one direction."""
+    """Rate of one NIC into one plane in one direction: its whole rate where each NIC is in one plane."""
     num_rails: Annotated[Whole, Meta(ge=1, le=256)] | None = None
     """Rails of a rail-optimised network: NIC i of every node meets on rail i."""
     rails_joined: bool | None = None

@@ -154,8 +154,9 @@ class Nic(DocumentPart):
     """Rate of one interface in one direction: 400 Gb/s is 50e9."""
     num_accelerators_served: Annotated[Whole, Meta(ge=1, le=1024)] | None = None
     """Accelerators that share one interface."""
-    num_per_accelerator: Annotated[Whole, Meta(ge=1, le=16)] = 1
-    """Interfaces of this kind that one accelerator has to itself, where there are more than accelerators."""
+    num_per_accelerator: Annotated[Whole, Meta(ge=1, le=16)] | None = None
+    """Interfaces of this kind that one accelerator has to itself, where there are more than accelerators; absent means
+    those of a node over its accelerators."""
     accelerator_path: PathClass | None = None
     """Path class between an accelerator and its own interface."""
     nearest_path: PathClass | None = None

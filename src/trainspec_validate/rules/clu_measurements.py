@@ -17,15 +17,15 @@ from trainspec_validate.model.suggest import hint
 from trainspec_validate.performance.costs.bandwidth import Ranks, Rates, bus_bandwidth_ceiling, bus_bandwidth_factor
 from trainspec_validate.performance.derived.cluster import (
     compute_nics,
+    domain_rate,
     memory_bytes,
     ranks_per_node,
-    scale_up_rate,
     used_domain,
     within,
 )
 from trainspec_validate.performance.derived.job import Same, nodes_by_name
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
-from trainspec_validate.rules._libraries import fitting, runs_on, unknown, vendors
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, rule
+from trainspec_validate.rules._libraries import fitting, has_own, runs_on, unknown, vendors
 
 _FACTOR_TOLERANCE = 0.005
 _TIME_TOLERANCE = 0.01
@@ -63,14 +63,17 @@ def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
 def library_vendor(cluster: ClusterProfile) -> Iterator[Violation]:
     """The declared collective library runs on the accelerators."""
     library, makers = cluster.software.collective_library if cluster.software else None, vendors(cluster.node_groups)
-    able = runs_on(library.name, makers) if library else None
     if library is None:
         raise NotApplicable("no collective library is declared")
-    if makers is None or able is None:
-        place = at(cluster, "software", "collective_library", "name")
-        if makers is None:
-            raise Unresolved(place, "gives accelerators whose maker the catalog does not list")
-        raise Unresolved(place, f"gives a collective library: {unknown(library.name, makers)}")
+    place = at(cluster, "software", "collective_library", "name")
+    if makers is None:
+        reason = "gives accelerators whose maker the catalog does not list"
+        raise Unresolved(place, reason, "state accelerator.vendor")
+    if has_own(library.name, makers):
+        raise NotApplicable(f"{library.name} is none of the libraries whose accelerators are known")
+    able = runs_on(library.name, makers)
+    if able is None:
+        raise Uncovered(place, f"gives a collective library: {unknown(library.name, makers)}")
     if not able:
         yield Violation(
             at(cluster, "software", "collective_library", "name"),
@@ -190,7 +193,7 @@ def _ceiling_of(cluster: ClusterProfile, own: CollectiveMeasurement, group: Node
         return None
     ranks = Ranks(own.num_ranks, own.num_domains)
     parts = group.accelerator.num_ranks_per_accelerator
-    link = scale_up_rate(group.scale_up) if group.scale_up else None
+    link = domain_rate(group)
     nics = [nic for _, nic in compute_nics(group)]
     nodes = math.ceil(ranks.per_domain / ranks_per_node(group))
     share = nodes * sum(nic.num_per_node * nic.rate_bytes_per_second for nic in nics) / ranks.per_domain

@@ -139,7 +139,7 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
         count, size = sum(nic.num_per_node for _, nic in nics), group.num_accelerators_per_node
         place = ("node_groups", i, "nics")
         if count % size and size % count:
-            if _shared_by_socket(cluster, group):
+            if _shared_by_socket(cluster, group) or _bundles_ports(group):
                 continue
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
@@ -147,7 +147,9 @@ def nic_count(cluster: ClusterProfile) -> Iterator[Violation]:
                 "give interfaces that carry no collectives role: storage or management; where all of them do, correct "
                 f"num_per_node or num_accelerators_per_node, or accept that some of the {size} get more than others",
             )
-        elif count > _MAX_NICS_PER_ACCELERATOR * size and not all(nic.num_per_accelerator > 1 for _, nic in nics):
+        elif count > _MAX_NICS_PER_ACCELERATOR * size and not all(
+            (nic.num_per_accelerator or 1) > 1 for _, nic in nics
+        ):
             yield Violation(
                 at(cluster, *place, nics[0][0], "num_per_node"),
                 f"{count} compute NICs for {size} accelerators",
@@ -171,6 +173,12 @@ def _shared_by_socket(cluster: ClusterProfile, group: NodeGroup) -> bool:
     )
 
 
+def _bundles_ports(group: NodeGroup) -> bool:
+    """Whether compute NICs of one kind are cables that bundle ports of the accelerators, such as 6 for 8 Gaudi 3."""
+    scale_up = group.scale_up
+    return scale_up is not None and scale_up.technology == "gaudi-roce" and len(compute_nics(group)) == 1
+
+
 def _shares(cluster: ClusterProfile, i: int, group: NodeGroup, count: int) -> Iterator[Violation]:
     size = group.num_accelerators_per_node
     for j, nic in compute_nics(group):
@@ -183,6 +191,8 @@ def _shares(cluster: ClusterProfile, i: int, group: NodeGroup, count: int) -> It
                 f"write {max(1, size // count)}",
             )
         stated = nic.num_per_accelerator
+        if stated is None:
+            continue
         if nic.num_per_node > size * stated or (stated > 1 and nic.num_per_node < size * stated):
             fitting = max(1, nic.num_per_node // size)
             yield Violation(
@@ -193,12 +203,17 @@ def _shares(cluster: ClusterProfile, i: int, group: NodeGroup, count: int) -> It
             )
 
 
+def _num_own(group: NodeGroup, nic: Nic) -> int:
+    """Interfaces of this kind that one accelerator has: as stated, else those of the node over its accelerators."""
+    return nic.num_per_accelerator or max(1, nic.num_per_node // group.num_accelerators_per_node)
+
+
 @rule("TS-CLU-056")
 def management_rate(cluster: ClusterProfile) -> Iterator[Violation]:
     """Interfaces for management are no faster than what an accelerator has for collectives."""
     judged = False
     for i, group in enumerate(cluster.node_groups):
-        rates = [nic.rate_bytes_per_second * nic.num_per_accelerator for _, nic in compute_nics(group)]
+        rates = [nic.rate_bytes_per_second * _num_own(group, nic) for _, nic in compute_nics(group)]
         for j, nic in enumerate(group.nics):
             if nic.role != "management" or not rates:
                 continue

@@ -13,6 +13,7 @@ from trainspec_validate.model.catalog import CatalogAccelerator, ScaleUpLink, li
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.performance.derived.cluster import (
     listed,
+    names_generation,
     total,
     used_domain,
     within,
@@ -83,7 +84,7 @@ def scale_up_generation(cluster: ClusterProfile) -> Iterator[Violation]:
             continue
         for key in ("technology", "generation"):
             own, wanted = getattr(domain.scale_up, key), known.scale_up[key]
-            if own is not None and own.casefold() != wanted:
+            if own is not None and not names_generation(own, wanted):
                 yield Violation(
                     at(cluster, *domain.pointer, key),
                     f"{key} is {own!r}, but {known.title} has {known.scale_up['technology']} "
@@ -378,6 +379,6 @@ def _torus(scale_up: ScaleUp) -> tuple[str, str, str] | None:
         )
     if len(wraparound) != len(extents):
         key = "wraparound" if wraparound else "dimensions"
-        message = f"{len(extents)} axes, but wraparound says it for {len(wraparound)}"
-        return key, message, "write one truth value per axis"
+        given = f"wraparound has {len(wraparound)} of their values" if wraparound else "wraparound is not given"
+        return key, f"{len(extents)} axes, but {given}", f"write wraparound with {len(extents)} values, one per axis"
     return None

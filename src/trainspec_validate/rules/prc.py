@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, is_given
+from trainspec_validate.documents.types.parallelism import Parallelism
 from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.model.units import base, number, percent
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES
@@ -227,10 +228,17 @@ def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
         if kind not in WIDE:
             yield Violation(
                 at(plan, "precision", key),
-                f"gradients of {steps} micro-batch{'' if steps == 1 else 'es'} on {replicas} data "
-                f"rank{'' if replicas == 1 else 's'} are summed in {kind}",
+                f"gradients of {steps} micro-batch{'' if steps == 1 else 'es'} on {_replicas(degrees)} are summed in "
+                f"{kind}",
                 "sum in fp32, or state the measured reduction_error",
             )
+
+
+def _replicas(degrees: Parallelism) -> str:
+    """The ranks whose gradients are summed, in words."""
+    counts = {"data": degrees.data, "context": degrees.context}
+    parts = [f"{count} {kind} ranks" for kind, count in counts.items() if count > 1]
+    return " x ".join(parts) or "1 data rank"
 
 
 @rule("TS-PRC-008")

@@ -12,6 +12,8 @@ from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key
 BLOCK_SIZES = {"fp8-block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
 FOUR_BITS = ("nvfp4", "mxfp4")
 RECIPE = ("precision", "recipe")
+_BLOCKED = dict.fromkeys(("fp8-e4m3", "fp8-hybrid"), "write format: fp8-block, or set scaling to delayed or current")
+"""What to write for a format of one scale per tensor with block scaling, which DeepSeek-V3 has for E4M3."""
 
 
 def _recipe(plan: TrainingPlan) -> LowPrecisionRecipe:
@@ -47,11 +49,13 @@ def recipe_layout(plan: TrainingPlan) -> Iterator[Violation]:
             "use fp8-hybrid, which keeps E5M2 for gradients",
         )
     if recipe.scaling is not None and (recipe.scaling == "block") != (size is not None):
-        right = "block" if size else "delayed or current"
+        right = "set scaling to block" if size else "set scaling to delayed or current"
+        if recipe.scaling == "block":
+            right = _BLOCKED.get(recipe.format, right)
         yield Violation(
             at(plan, *RECIPE, "scaling"),
             f"{recipe.format} with {recipe.scaling} scaling is not a format that exists",
-            f"set scaling to {right}",
+            right,
         )
     if recipe.block_size is not None and recipe.block_size != size:
         owes = f"{recipe.format} " + (f"shares a scale over {size} elements" if size else "has no blocks")

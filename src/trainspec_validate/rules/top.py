@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isclose
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.model.units import base, bits_per_second, number, seconds
-from trainspec_validate.performance.derived.job import AttachedNic, attached_compute
+from trainspec_validate.performance.derived.job import PLANE_TOLERANCE, AttachedNic, attached_compute, num_planes_of
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, rule
 from trainspec_validate.rules._machine import declared_fabrics, with_nics
 
@@ -25,23 +25,16 @@ def planes(cluster: ClusterProfile) -> Iterator[Violation]:
     if not any(_judged_alone(fabric) for _, fabric in found):
         with_nics(cluster, found)
     for index, fabric in found:
+        nics = attached_compute(cluster, fabric)
         if fabric.plane_bandwidth_bytes_per_second is None:
             message = f"{fabric.name} has {fabric.num_planes} planes, but not the rate of a NIC into one"
-            nics = attached_compute(cluster, fabric)
-            rate = f"{base(nics[0].nic.rate_bytes_per_second / fabric.num_planes)}" if nics else "the share of a NIC"
-            yield Violation(at_key(cluster, "fabrics", index), message, f"add plane_bandwidth_bytes_per_second: {rate}")
+            told = _right_rates(fabric, nics, nics[0]) if nics else "the share of a NIC"
+            yield Violation(at_key(cluster, "fabrics", index), message, f"add plane_bandwidth_bytes_per_second: {told}")
             continue
-        for item in attached_compute(cluster, fabric):
+        for item in nics:
             yield from _plane_rate(cluster, index, fabric, item)
     for index, fabric in found:
-        values = fabric.spraying.num_entropy_values if fabric.spraying else None
-        if values and values % fabric.num_planes:
-            yield Violation(
-                at(cluster, "fabrics", index, "spraying", "num_entropy_values"),
-                f"{values} entropy values do not divide over {fabric.num_planes} planes",
-                f"use a multiple of {fabric.num_planes}, for example "
-                f"{-(-values // fabric.num_planes) * fabric.num_planes}",
-            )
+        yield from _entropy_values(cluster, index, fabric)
 
 
 def _judged_alone(fabric: Fabric) -> bool:
@@ -50,16 +43,47 @@ def _judged_alone(fabric: Fabric) -> bool:
     return fabric.plane_bandwidth_bytes_per_second is None or (fabric.num_planes > 1 and has_values)
 
 
-def _plane_rate(cluster: ClusterProfile, index: int, fabric: Fabric, item: AttachedNic) -> Iterator[Violation]:
-    rate = fabric.plane_bandwidth_bytes_per_second or 0
-    total, wanted = rate * fabric.num_planes, item.nic.rate_bytes_per_second
-    if isclose(total, wanted, rel_tol=RATE_TOLERANCE):
+def _entropy_values(cluster: ClusterProfile, index: int, fabric: Fabric) -> Iterator[Violation]:
+    values = fabric.spraying.num_entropy_values if fabric.spraying else None
+    nics = attached_compute(cluster, fabric)
+    if nics and all(num_planes_of(fabric, item.nic) == 1 for item in nics):
         return
+    if values and values % fabric.num_planes:
+        yield Violation(
+            at(cluster, "fabrics", index, "spraying", "num_entropy_values"),
+            f"{values} entropy values do not divide over {fabric.num_planes} planes",
+            f"use a multiple of {fabric.num_planes}, for example {-(-values // fabric.num_planes) * fabric.num_planes}",
+        )
+
+
+def _fill_planes(fabric: Fabric, nics: Sequence[AttachedNic], group: int) -> bool:
+    """Whether the NICs of a node are as many in each plane, where each NIC is in one."""
+    return sum(item.nic.num_per_node for item in nics if item.group_index == group) % fabric.num_planes == 0
+
+
+def _right_rates(fabric: Fabric, nics: Sequence[AttachedNic], item: AttachedNic) -> str:
+    """The share of a NIC whose ports are in all planes, and its whole rate where its node has NICs for each plane."""
+    whole = item.nic.rate_bytes_per_second
+    share = f"{base(whole / fabric.num_planes)} ({bits_per_second(whole / fabric.num_planes)})"
+    if fabric.num_planes == 1 or not _fill_planes(fabric, nics, item.group_index):
+        return share
+    return f"{base(whole)} where each NIC is in one plane, {share} where the ports of each NIC are in all planes"
+
+
+def _plane_rate(cluster: ClusterProfile, index: int, fabric: Fabric, item: AttachedNic) -> Iterator[Violation]:
+    nics, planes = attached_compute(cluster, fabric), fabric.num_planes
+    rate, wanted = fabric.plane_bandwidth_bytes_per_second or 0, item.nic.rate_bytes_per_second
+    reached = num_planes_of(fabric, item.nic)
+    total = rate * reached
+    if reached == 1 and _fill_planes(fabric, nics, item.group_index):
+        return
+    if reached > 1 and isclose(total, wanted, rel_tol=PLANE_TOLERANCE):
+        return
+    message = f"{planes} planes x {bits_per_second(rate)} is {bits_per_second(rate * planes)}"
     yield Violation(
         at(cluster, "fabrics", index, "plane_bandwidth_bytes_per_second"),
-        f"{fabric.num_planes} planes x {bits_per_second(rate)} is {bits_per_second(total)}, "
-        f"but NIC {item.nic.name} has {bits_per_second(wanted)}",
-        f"set it to {base(wanted / fabric.num_planes)} ({bits_per_second(wanted / fabric.num_planes)})",
+        f"{message}, but NIC {item.nic.name} has {bits_per_second(wanted)}",
+        f"set it to {_right_rates(fabric, nics, item)}",
         related=((at(cluster, *item.pointer, "rate_bytes_per_second"), bits_per_second(wanted)),),
     )
 

@@ -11,7 +11,7 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.fabric import Fabric, FabricTier
 from trainspec_validate.model.units import bits_per_second, number
 from trainspec_validate.performance.costs.fabric import Layer, interfaces_by_layer, most_interfaces, oversubscription
-from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes
+from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes, num_planes_of
 from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
 from trainspec_validate.rules._machine import with_nics
 
@@ -126,7 +126,7 @@ def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
         rate = max((own for own in (leaf.port_bandwidth_bytes_per_second, *others) if own), default=None)
         judged = judged or bool(rate and nics)
         for item in nics:
-            port = item.nic.rate_bytes_per_second / max(fabric.num_planes, item.nic.num_ports or 1)
+            port = item.nic.rate_bytes_per_second / max(num_planes_of(fabric, item.nic), item.nic.num_ports or 1)
             if rate and port > rate * (1 + TOLERANCE):
                 yield Violation(
                     at(cluster, *place, "port_bandwidth_bytes_per_second"),
@@ -164,7 +164,8 @@ def leaf_count(cluster: ClusterProfile) -> Iterator[Violation]:
         judged = True
         cables: Counter[int] = Counter()
         for item in items:
-            cables[item.group_index] += item.nic.num_per_node * max(fabric.num_planes, item.nic.num_ports or 1)
+            ports = max(num_planes_of(fabric, item.nic), item.nic.num_ports or 1)
+            cables[item.group_index] += item.nic.num_per_node * ports
         per_node = max(cables.values())
         size = leaf.group_num_nodes or 1
         groups = ceil(fabric_num_nodes(cluster, fabric) / size)
@@ -286,7 +287,7 @@ def _most_nodes(cluster: ClusterProfile, fabric: Fabric) -> list[int]:
     layers, items = _lower_layers(fabric.tiers), attached_compute(cluster, fabric)
     if not items:
         return []
-    ports = (max(fabric.num_planes, item.nic.num_ports or 1) for item in items)
+    ports = (max(num_planes_of(fabric, item.nic), item.nic.num_ports or 1) for item in items)
     rates = (item.nic.rate_bytes_per_second / count for item, count in zip(items, ports, strict=True))
     return list(interfaces_by_layer(layers, min(rates) / (1 + TOLERANCE)))
 
@@ -306,8 +307,10 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(place, message, f"state at least {present}")
         layers = _layers(fabric.tiers) if fabric.topology in TREES else None
         if layers:
-            rate = min(item.nic.rate_bytes_per_second for item in items) / fabric.num_planes
+            reached = [num_planes_of(fabric, item.nic) for item in items]
+            rate = min(item.nic.rate_bytes_per_second / count for item, count in zip(items, reached, strict=True))
             separate = fabric.num_rails or 1 if fabric.rails_joined is False else 1
+            separate = max(separate, fabric.num_planes // max(reached))
             most = most_interfaces(layers, rate) * separate
             if claimed > most:
                 yield Violation(

@@ -19,7 +19,13 @@ from trainspec_validate.checkpoints.pickles import follow
 from trainspec_validate.checkpoints.programs import instantiators
 from trainspec_validate.checkpoints.progress import LIGHTNING as _LIGHTNING
 from trainspec_validate.checkpoints.progress import counted, scalars_of
-from trainspec_validate.checkpoints.records import lacks_of_container, lacks_of_legacy, state_is_missing, storage_bytes
+from trainspec_validate.checkpoints.records import (
+    lacks_of_container,
+    lacks_of_legacy,
+    save_is_missing,
+    state_is_missing,
+    storage_bytes,
+)
 from trainspec_validate.checkpoints.stated_steps import stated_steps
 from trainspec_validate.checkpoints.view import OWN_STEPS, Archive, Checkpoint, StepClaim, is_count
 from trainspec_validate.checkpoints.zips import Zip, opened
@@ -31,6 +37,11 @@ Scalar = Callable[[Any], int | None]
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 _OTHERS_TOO = (".pth.tar", ".ckpt", ".bin", ".pkl", ".pickle")
 """Suffixes that other programs give to other files."""
+_OF_TORCH: Final = re.compile(
+    r"\.(pt|pth|pth\.tar)$|(?:^|/)(pytorch_model|adapter_model|optimizer|scheduler|training_args)[^/]*\.bin$",
+    re.IGNORECASE,
+)
+"""Names of files that programs give to `torch.load` alone."""
 _ZIP_START = b"PK"
 _STEP = "global_step"
 _ITERATION = "iteration"
@@ -247,15 +258,20 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                     _note_empty(checkpoint, archive.path, content)
                     found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
-            if absent := state_is_missing(container):
-                _tell_lacks(
-                    checkpoint, archive, [f"the record {absent!r} is missing, which says what the storages are"]
-                )
+            if absent := _missing_state(archive, container):
+                _tell_lacks(checkpoint, archive, [f"the record {absent!r} is missing, which says what the state is"])
             for name in container.unnamed(held):
                 with container.stream(name) as file:
                     tell_code(checkpoint, archive.path, code_of(file))
         checkpoint.keep(archive)
     return found[0] if found else None
+
+
+def _missing_state(archive: Archive, container: Zip) -> str:
+    is_whole = archive.num_bytes is None and _OF_TORCH.search(archive.path) is not None
+    if is_whole and not _programs(container):
+        return state_is_missing(container) or save_is_missing(container)
+    return state_is_missing(container)
 
 
 def _programs(container: Zip) -> list[str]:

@@ -293,7 +293,7 @@ def _write_sharding(draft: Draft, prefix: str) -> None:
 
 def _write_communication(draft: Draft, prefix: str) -> None:
     zero = f"{prefix}zero_optimization."
-    _write_buckets(draft, zero)
+    _write_buckets(draft, prefix)
     _write_averaging(draft, prefix)
     kind = (draft.word(f"{prefix}optimizer.type") or "").lower()
     if kind in _ONE_BIT:
@@ -311,19 +311,40 @@ def _write_communication(draft: Draft, prefix: str) -> None:
             draft.remark(f"{name}: parameters travel in fewer bits; a plan has no place for it", f"{zero}{name}")
 
 
-def _write_buckets(draft: Draft, zero: str) -> None:
+def _reducing_engine(draft: Draft, prefix: str) -> str | None:
+    """In which case the engine reduces gradients, which settings of ZeRO do not reach.
+
+    Source: `_do_optimizer_sanity_check` and `allreduce_gradients` of DeepSpeed@007cca6a:deepspeed/runtime/engine.py:
+    stage 1 with gradients that are added up in fp32 has BF16_Optimizer, unless its optimizer is on the host.
+    """
+    stage = draft.look(f"{prefix}zero_optimization.stage")
+    if isinstance(stage, bool) or stage not in (0, 1):
+        return None
+    if stage == 0:
+        return "at stage 0 of ZeRO"
+    brain = draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled")
+    wide = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "") == "fp32"
+    zero = f"{prefix}zero_optimization."
+    host = draft.word(f"{zero}offload_optimizer.device") == "cpu" or draft.flag(f"{zero}cpu_offload")
+    return "with BF16_Optimizer" if brain and wide and not host else None
+
+
+def _write_buckets(draft: Draft, prefix: str) -> None:
     """Overlap and buckets of the reduction, which settings of ZeRO decide from stage 1 on."""
+    zero = f"{prefix}zero_optimization."
     overlap, elements = draft.flag(f"{zero}overlap_comm"), draft.number(f"{zero}reduce_bucket_size")
     size = _BYTES.get(draft.get("precision", "reduction") or "")
-    stage = draft.look(f"{zero}stage")
-    if stage == 0 and not isinstance(stage, bool):
-        draft.put(("communication", "overlap_gradients"), value=False, how=f"stage 0 of ZeRO reduces after {_ENGINE}")
+    engine = _reducing_engine(draft, prefix)
+    if engine:
+        draft.put(
+            ("communication", "overlap_gradients"), value=False, how=f"{engine}, gradients are reduced after {_ENGINE}"
+        )
         if elements and size:
-            how = f"{_ENGINE_ELEMENTS} elements of {size} bytes: reduce_bucket_size has no effect at stage 0 of ZeRO"
+            how = f"{_ENGINE_ELEMENTS} elements of {size} bytes: reduce_bucket_size has no effect {engine}"
             draft.put(("communication", "bucket_bytes"), float(_ENGINE_ELEMENTS * size), how)
         for name in ("overlap_comm", "reduce_bucket_size"):
             if draft.values.get(f"{zero}{name}"):
-                draft.remark(f"{name} has no effect at stage 0 of ZeRO (DeepSpeed@edaa7221)", f"{zero}{name}")
+                draft.remark(f"{name} has no effect {engine} (DeepSpeed@edaa7221)", f"{zero}{name}")
         return
     whole = draft.get("parallelism", "sharding") == "parameters"
     how = "" if overlap is not None else Default(f"the default of {PAGE}: on at stage 3 only")
@@ -357,7 +378,7 @@ def _write_averaging(draft: Draft, prefix: str) -> None:
     reason = next(iter(draft.reasons(f"{zero}stage", f"{zero}reduce_scatter", f"{prefix}prescale_gradients")), None)
     if reason:
         draft.lacks(place, f"divide-before or divide-after: {reason}")
-    elif before or not stage:
+    elif before or not stage or _reducing_engine(draft, prefix):
         how = "" if before is not None else Default(f"the default of {PAGE}: no prescaling")
         draft.put(place, "divide-before" if before else "divide-after", how)
     elif stage not in (_STAGE_OF_GRADIENTS, _LAST_STAGE):

@@ -284,8 +284,9 @@ def _write_overlap(draft: Draft) -> None:
     if not draft.count("pipe_parallel_size") or draft.look("zero_optimization.stage") not in (1, 2):
         return
     why = "DeepSpeed switches overlap_comm off for a PipelineModule, which pipe_parallel_size of 1 and more makes"
+    already = draft.get(*pointer) is False
     draft.put(pointer, value=False, how=why)
-    if draft.flag(name):
+    if draft.flag(name) and not already:
         draft.remark(f"overlap_comm has no effect: {why}", name)
 
 

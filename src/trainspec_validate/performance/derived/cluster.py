@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types import ClusterProfile, changed
 from trainspec_validate.documents.types.hardware import HostLink, Nic, NodeGroup, ScaleUp
 from trainspec_validate.model.catalog import CatalogAccelerator, accelerators, links, pcie_bandwidth
 
@@ -72,21 +72,24 @@ def scale_up_rate(scale_up: ScaleUp) -> float | None:
     return row.bandwidth_bytes_per_second if row else None
 
 
+def names_generation(stated: str | None, listed_as: str) -> bool:
+    """Whether a generation of links is the one of the catalog, which names a product with fewer links after it.
+
+    >>> names_generation("4", "4-h800"), names_generation("5", "4-h800")
+    (True, False)
+    """
+    return stated is None or stated.casefold() in {listed_as, listed_as.partition("-")[0]}
+
+
 def domain_rate(group: NodeGroup) -> float | None:
-    """Rate of one accelerator into its domain, with the generation of the catalog where the profile states none."""
+    """Rate of one accelerator into its domain, with the links of the catalog where the profile states no others."""
     scale_up, known = group.scale_up, listed(group)
     if scale_up is None:
         return None
-    rate = scale_up_rate(scale_up)
-    if (
-        rate is None
-        and scale_up.generation is None
-        and known
-        and known.scale_up.get("technology") == scale_up.technology
-    ):
-        row = links().scale_up.get((scale_up.technology, known.scale_up.get("generation", "").casefold()))
-        return row.bandwidth_bytes_per_second if row else None
-    return rate
+    own = known.scale_up if known else {}
+    if own.get("technology") == scale_up.technology and names_generation(scale_up.generation, own["generation"]):
+        scale_up = changed(scale_up, generation=own["generation"])
+    return scale_up_rate(scale_up)
 
 
 def compute_nics(group: NodeGroup) -> list[tuple[int, Nic]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import isclose, prod
 from typing import Generic, TypeVar
 
 from trainspec_validate.documents.types import ClusterProfile, Document, TrainingPlan, changed
@@ -15,6 +15,8 @@ from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.performance.costs.placement import Span, span
 
 DocumentT = TypeVar("DocumentT", bound=Document)
+PLANE_TOLERANCE = 0.01
+"""How far the rate of a NIC into its planes is from its own rate, by rounding."""
 AXES: tuple[Axis, ...] = ("tensor", "context", "expert", "data", "pipeline")
 
 
@@ -98,6 +100,13 @@ def _attached(same: Same[ClusterProfile]) -> Mapping[str, list[AttachedNic]]:
 def attached_compute(cluster: ClusterProfile, fabric: Fabric) -> list[AttachedNic]:
     """Every kind of compute interface that names this fabric."""
     return [item for item in attached(cluster, fabric) if item.nic.role == "compute"]
+
+
+def num_planes_of(fabric: Fabric, nic: Nic) -> int:
+    """Planes that one interface reaches: one where its whole rate leads into a plane, else all of the fabric."""
+    rate = fabric.plane_bandwidth_bytes_per_second
+    whole = rate is not None and isclose(rate, nic.rate_bytes_per_second, rel_tol=PLANE_TOLERANCE)
+    return 1 if whole else fabric.num_planes
 
 
 def fabric_num_nodes(cluster: ClusterProfile, fabric: Fabric) -> int:
