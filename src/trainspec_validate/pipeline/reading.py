@@ -73,6 +73,8 @@ class ReadFile:
     """The known kind that it names."""
     member: Member | None = None
     """The document, without what is wrong with it and what it lists as unknown."""
+    is_empty: bool = False
+    """Whether the file holds no document, and so not the one that another document names."""
     is_whole: bool = False
     """Whether the document lacks nothing; rules that do not need what is absent judge the others."""
     is_complete: bool = False
@@ -150,7 +152,7 @@ class DocumentSet:
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
         for file in self.files.values():
-            if file.is_whole:
+            if file.is_whole or file.is_empty:
                 continue
             data = file.source.data if file.source else None
             if file.kind is None and not isinstance(data, dict):
@@ -242,7 +244,7 @@ def read_content(index: Index, content: bytes, path: str, origin: Origin = "give
     try:
         source = load_text(content, path)
     except LoadError as error:
-        return replace(file, findings=(found.of_load(error),))
+        return replace(file, findings=(found.of_load(error),), is_empty=error.code == "empty")
     file = _with_form(replace(file, source=source), source, found)
     more = [*_ambiguous_scalars(source, file.findings, found)]
     more += _days_to_come(source, found) if file.kind in KINDS and "accessed" in source.text else ()

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.model.finding import Finding, Outcome, Pointer, Unjudged, Verdict
+from trainspec_validate.model.finding import Cause, Finding, Outcome, Pointer, Unjudged, Verdict
 from trainspec_validate.model.requirements import Requirement
 from trainspec_validate.pipeline.engine import Binding, Lack, Member
 from trainspec_validate.pipeline.named import Absent
@@ -68,14 +68,15 @@ def _lacking(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged
 
 
 def _unresolved(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
-    """What documents name of others that is not there."""
-    by_reason: dict[tuple[str, Pointer, str, str], set[str]] = {}
+    """What rules could not judge of what documents state, by their reasons."""
+    by_reason: dict[tuple[str, Pointer, str, str, Cause], set[str]] = {}
     for lack in lacks:
-        by_reason.setdefault((lack.path, lack.pointer, lack.reason, lack.help), set()).add(lack.requirement)
-    for (path, pointer, reason, remedy), ids in by_reason.items():
+        key = (lack.path, lack.pointer, lack.reason, lack.help, lack.cause)
+        by_reason.setdefault(key, set()).add(lack.requirement)
+    for (path, pointer, reason, remedy, cause), ids in by_reason.items():
         place = (pointer, False)
         span = documents.sources[path].locate({place}).get(place)
-        yield Unjudged(path, reason, remedy, tuple(sorted(ids)), pointer, span)
+        yield Unjudged(path, reason, remedy, tuple(sorted(ids)), pointer, span, cause=cause)
 
 
 def _words(pointer: Pointer) -> str:
