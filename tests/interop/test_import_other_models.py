@@ -6,6 +6,7 @@ import pytest
 from plan_files import assert_sound, at, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
+from trainspec_validate.interop.readers.huggingface import read_trainer
 from trainspec_validate.interop.readers.megatron import read
 from trainspec_validate.interop.readers.nemo import read_nemo
 
@@ -58,3 +59,12 @@ def test_operators_in_place_of_attention_leave_it_open(name: str, known: bool) -
     fragment = read_nemo(ForeignText("gpt.yaml", text))
     assert (at(fragment, "model", "attention") == "full") is known
     assert ("model.attention" in unknown_keys(fragment)) is not known
+
+
+def test_a_deepspeed_file_that_is_not_given_leaves_the_reduction_open() -> None:
+    text = "per_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nlearning_rate: 1.0e-4\nbf16: true\n"
+    text += "num_train_epochs: 1\noutput_dir: out\n"
+    fragment = read_trainer(ForeignText("sft.yaml", f"{text}deepspeed: ds_z0.json\n"))
+    assert_sound(fragment)
+    assert at(fragment, "precision", "compute") == "bf16"
+    assert "precision.reduction" in unknown_keys(fragment)
