@@ -207,7 +207,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         tool_version=__version__,
         coverage=both.coverage,
         unjudged=unexplained(open_, findings),
-        passed_over=passed_over_of(inputs, completion.alone),
+        passed_over=passed_over_of(inputs),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
