@@ -18,7 +18,7 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
 from trainspec_validate.cli.request import Request, is_open, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED, broken_settings
-from trainspec_validate.cli.target import of_target, original
+from trainspec_validate.cli.target import of_target, original, silently_new
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
@@ -313,6 +313,8 @@ def _judge(
         raise Failure.of(error) from error
     finally:
         bar.close()
+    for line in silently_new(report, request.settings_from) if request.settings_from is not None else ():
+        terminal.tell(f"Note: {line}")
     return replace(report, never_fails=_never_fails(request)), failures
 
 
