@@ -425,11 +425,26 @@ def test_a_schema_beside_documents_is_no_document(kind: Any) -> None:
     assert (result.exit_code, "a mistake of ours" in result.stderr) == (0, False), result.output
 
 
-def test_documents_that_name_a_file_of_the_run_are_listed_without_the_option() -> None:
+@pytest.mark.parametrize("more", [(), ("--quiet",)])
+def test_documents_that_name_a_file_of_the_run_are_not_judged_without_the_option(more: tuple[str, ...]) -> None:
     put("plans/plan.yaml", PLAN)
     put("plans/other.yaml", without(PLAN, "cluster") + "cluster: {name: another}\n")
-    done = CliRunner().invoke(command, ["clusters/cluster.yaml", "--fail-on", "error,unjudged"], prog_name=PROGRAM)
-    assert "1 file passed over: plans/plan.yaml names a document of this run, and is judged with it by" in done.stdout
-    assert done.exit_code == 0
+    arguments = ["clusters/cluster.yaml", *more]
+    done = CliRunner().invoke(command, [*arguments, "--fail-on", "error,unjudged"], prog_name=PROGRAM)
+    assert "plans/plan.yaml: not judged: names cluster 'example-cluster', which is judged without it" in done.stdout
+    assert "plans/other.yaml" not in done.stdout
+    assert done.exit_code == 1
+    assert CliRunner().invoke(command, arguments, prog_name=PROGRAM).exit_code == 0
+    excluded = ["--exclude", "plans", "--fail-on", "error,unjudged", *arguments]
+    assert CliRunner().invoke(command, excluded, prog_name=PROGRAM).exit_code == 0
     for arguments in (["."], ["clusters/cluster.yaml", "plans/plan.yaml"], ["clusters"]):
-        assert "passed over" not in CliRunner().invoke(command, arguments, prog_name=PROGRAM).stdout
+        assert "judged without it" not in CliRunner().invoke(command, arguments, prog_name=PROGRAM).stdout
+
+
+def test_a_policy_whose_plan_was_emptied_is_judged_with_it() -> None:
+    put("plans/plan.yaml", "")
+    put("plans/checkpoint.yaml", (BASE / "checkpoint.yaml").read_text(encoding="utf-8"))
+    result = invoke("plans/plan.yaml")
+    assert result.exit_code == 1
+    assert "plans/checkpoint.yaml: judged too; found because it names a document that is not there" in result.stdout
+    assert "names plan" in result.stdout

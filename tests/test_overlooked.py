@@ -7,6 +7,7 @@ import gzip
 import json
 import lzma
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -600,3 +601,24 @@ def test_a_document_in_toml_is_named() -> None:
     put("tree/pyproject.toml", '[tool.other]\napiVersion = "trainspec/v1"\ntext = "kind"\n')
     put("tree/b.toml", 'apiVersion = "apps/v1"\nkind = "TrainingPlan"\n')
     assert left_out() == [("tree/plan.toml", "is a document in TOML, which is not read")]
+
+
+def test_what_is_no_part_of_a_checkpoint_is_named_next_to_one() -> None:
+    """A file of state makes its directory a checkpoint, whose readers take neither documents nor logs."""
+    put("tree/sub/m.log", PLAN)
+    with zipfile.ZipFile("tree/sub/texts.zip", "w") as archive:
+        archive.writestr("plan.yaml", PLAN)
+    link("tree/sub/plan.yaml", to="../../outside/plan.yaml")
+    put("outside/run.jsonl", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n')
+    link("tree/sub/run.jsonl", to="../../outside/run.jsonl")
+    before = left_out()
+    assert len(before) == 4
+    build(Path("tree/sub"), "model.safetensors  safetensors w=F32[4]\n")
+    after = [entry for entry in left_out() if entry[0] != "tree/sub"]
+    assert after == before
+
+
+def test_an_archive_in_a_checkpoint_is_named_once() -> None:
+    build(Path("tree/sub"), "model.safetensors  safetensors w=F32[4]\n")
+    put("tree/sub/optimizer.tar", "\0" * 64)
+    assert [path for path, _ in left_out()].count("tree/sub/optimizer.tar") == 1

@@ -241,7 +241,7 @@ def test_a_listed_key_has_no_default_in_a_later_check() -> None:
     report = validate(["."])
     assert report.findings == ()
     [entry] = report.unjudged
-    assert entry.reason == "does not give parallelism.context"
+    assert entry.reason == "lists parallelism.context as unknown"
     assert "TS-PAR-001" in entry.requirements
     changed = {name for name, verdict in verdicts(report).items() if verdict is not verdicts(before)[name]}
     assert changed == set(entry.requirements)
@@ -278,7 +278,7 @@ def test_a_list_of_unknowns_with_mistakes_is_told() -> None:
     change("plan.yaml", "batch:\n", "unknowns: [Parallelism!, 3, batch.ramp]\nbatch:\n")
     report = validate(["."])
     assert [f.pointer for f in report.findings] == [("unknowns", 0), ("unknowns", 1)]
-    assert [entry.reason for entry in report.unjudged] == ["does not give batch.ramp"]
+    assert [entry.reason for entry in report.unjudged] == ["lists batch.ramp as unknown"]
 
 
 SCRIPT = """\

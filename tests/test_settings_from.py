@@ -317,3 +317,29 @@ def test_a_file_of_the_repository_that_the_copy_cannot_have_is_refused(monkeypat
 def test_a_file_of_the_pipeline_counts_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "ci.toml").write_text(NEVER, encoding="utf-8")
     assert invoke("--config", str(tmp_path / "ci.toml")).exit_code == 0
+
+
+WAIVED = """apiVersion: trainspec/v1
+kind: Waivers
+waivers:
+  - {requirement: TS-CLU-010, file: "legacy/*", reason: old, owner: a, expires: "2999-01-01"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [('exclude = ["legacy"]\n', "is excluded"), ('waivers = "w.yaml"\n', "a waiver silences TS-CLU-010 in it")],
+)
+def test_new_files_that_the_target_branch_silences_are_named(settings: str, why: str) -> None:
+    in_main("trainspec.toml", settings)
+    Path("trainspec.toml").write_text(settings, encoding="utf-8")
+    for place in (Path("../main"), Path()):
+        (place / "w.yaml").write_text(WAIVED, encoding="utf-8")
+        (place / "legacy").mkdir()
+        (place / "legacy" / "old.yaml").write_text(BAD, encoding="utf-8")
+    arguments = [".", "--settings-from", "../main"]
+    assert "is new" not in CliRunner().invoke(command, arguments, prog_name=PROGRAM).stderr
+    Path("legacy", "new.yaml").write_text(BAD, encoding="utf-8")
+    told = CliRunner().invoke(command, arguments, prog_name=PROGRAM).stderr
+    assert told.count("is new") == 1
+    assert f"Note: legacy/new.yaml is new against ../main, and {why}\n" in told

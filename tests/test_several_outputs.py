@@ -13,7 +13,8 @@ import pytest
 from trainspec_validate.system import atomic
 from trainspec_validate.system.atomic import write_all
 
-BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
+ROOT = Path(__file__).resolve().parents[1]
+BASE = ROOT / "spec" / "v1" / "base"
 PLAN = (BASE / "plan.yaml").read_text(encoding="utf-8")
 BIN = Path(sys.executable).parent
 
@@ -90,3 +91,27 @@ def test_a_report_for_standard_output_by_its_name_is_neutral(tmp_path: Path) -> 
     told = run(tmp_path, "trainspec-validate", "plan.yaml", "--format", "concise=/dev/stdout")
     assert "forged" in told.stdout
     assert "##[error]" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "start"),
+    [
+        (f"trainspec report {ROOT}/examples/broken/job.jsonl -o -", "<!DOCTYPE html>"),
+        (f"trainspec thresholds {BASE}/cluster.yaml --to cvs -o -", "{"),
+        (f"trainspec export {BASE}/plan.yaml --cluster {BASE}/cluster.yaml --to torchrun -o -", "#!"),
+        (f"trainspec-validate {BASE}/plan.yaml --format json=-", "{"),
+    ],
+)
+def test_a_dash_is_standard_output(words: str, start: str, tmp_path: Path) -> None:
+    assert run(tmp_path, *words.split()).stdout.startswith(start)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "words", ["accept a --output -", "accept a --statement -", "plan a --output -", "plan a --plot -"]
+)
+def test_what_cannot_go_to_standard_output_says_so(words: str, tmp_path: Path) -> None:
+    told = run(tmp_path, "trainspec", *words.split())
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "this cannot go to standard output" in told.stderr
+    assert not [*tmp_path.iterdir()]

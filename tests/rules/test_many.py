@@ -65,6 +65,7 @@ ANSWERED: dict[tuple[str, str], str] = {
 
 LACKED = "the requirement is that one entry of the list is so"
 AT_AN_END = "the requirement is on the first or the last entry, which the new one is"
+FULLER = "with one more tier the store is too small, which TS-CKP-022 reports"
 FASTER = "more interfaces carry more, or a tier more serves more of them"
 MORE_ROOM: dict[tuple[str, str], str] = {
     ("TS-CLU-002", "node_groups"): "the count that was wrong for one group is right for two",
@@ -85,6 +86,7 @@ MORE_ROOM: dict[tuple[str, str], str] = {
     **{(identifier, "detection"): LACKED for identifier in ("TS-CKP-038", "TS-CKP-039", "TS-CKP-043", "TS-CKP-108")},
     **{(identifier, "communication.collectives"): LACKED for identifier in ("TS-COM-010", "TS-COM-020")},
     ("TS-MEM-010", "storage_targets"): LACKED,
+    ("TS-CKP-113", "tiers"): FULLER,
 }
 """Findings that one more entry answers, by requirement and list, with why."""
 

@@ -67,6 +67,16 @@ def test_no_library_of_another_maker_runs_on_a_tpu(findings: Findings, library: 
     }
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "library"), [("google-tpu-v5p", "xla"), ("google-tpu-v5p", "libtpu"), ("aws-trainium2", "nccom")]
+)
+def test_the_own_library_of_a_maker_leaves_nothing_open(
+    verdict: Callable[..., Verdict], accelerator: str, library: str
+) -> None:
+    cluster = _group(accelerator={"model": accelerator}) | {"software": {"collective_library": {"name": library}}}
+    assert verdict("TS-CLU-075", cluster=cluster) is Verdict.NOT_APPLICABLE
+
+
 def test_a_library_of_no_known_maker_does_not_pass(verdict: Callable[..., Verdict]) -> None:
     plan = {"communication": {"library": {"name": "own-ccl"}}}
     assert verdict("TS-COM-033", plan=plan) is Verdict.NOT_APPLICABLE

@@ -16,7 +16,9 @@ _ORBAX = ("_CHECKPOINT_METADATA", "manifest.ocdbt")
 ARCHIVE = "is an archive, and its files are not looked at"
 ARRAYS = "holds arrays of Zarr, and is in no checkpoint that was found"
 N5 = "holds arrays of N5, and is in no checkpoint that was found"
-STATE = "begins as {} does, and is in no checkpoint that was found"
+_NAMED = "has the name of a file of state, and is in no checkpoint that was found"
+_BEGINS = "begins as "
+STATE = _BEGINS + "{} does, and is in no checkpoint that was found"
 BINARY = "is no text, and is in no checkpoint that was found"
 _SAVE = "save it in a format of checkpoints, such as safetensors,"
 REMEDIES = {
@@ -41,10 +43,15 @@ def left_out(name: str) -> str:
     for suffix in PACKINGS:
         plain = plain.removesuffix(suffix)
     if plain.endswith(STATE_SUFFIXES):
-        return "has the name of a file of state, and is in no checkpoint that was found"
+        return _NAMED
     if name in _ARRAYS:
         return ARRAYS
     return ARCHIVE if is_archive(plain) else ""
+
+
+def is_of_state(reason: str) -> bool:
+    """Whether a file that is left out for a reason is judged in a checkpoint, whose readers look at every such file."""
+    return reason in {_NAMED, ARRAYS, N5, BINARY} or reason.startswith(_BEGINS)
 
 
 def is_bare(name: str) -> bool:

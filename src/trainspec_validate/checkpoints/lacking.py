@@ -69,6 +69,9 @@ def lacking(checkpoint: Checkpoint, older: Sequence[Saved]) -> Iterator[str]:
     if gaps := _ranks_without_random_state(checkpoint, older[0]):
         yield f"{gaps[0]} is missing, which {older[0][0].name} has, and the random state of a later rank is there"
         return
+    if last := _last_random_state(checkpoint, older):
+        yield f"{last} is missing, which the {len(older)} checkpoints before have, and no further rank is"
+        return
     own = _files(checkpoint)
     present = {form for forms in own.state for form in forms} | own.needed
     others = [_files(inventory(*each)) for each in older]
@@ -83,10 +86,23 @@ def lacking(checkpoint: Checkpoint, older: Sequence[Saved]) -> Iterator[str]:
         yield words
 
 
+def _random_states(paths: Iterable[str]) -> dict[str, int]:
+    return {path: int(match["rank"]) for path in paths if (match := _RANDOM_STATE.search(path))}
+
+
+def _last_random_state(checkpoint: Checkpoint, older: Sequence[Saved]) -> str:
+    """The random state of the last rank, where it is the only one that lacks and all older ones have the same."""
+    own = _random_states(checkpoint.files)
+    there = [_random_states(inventory(*each).files) for each in older]
+    if len(there) < NUM_COMPARED or any(each != there[0] for each in there):
+        return ""
+    absent = sorted(there[0].keys() - own.keys())
+    return absent[0] if own and len(absent) == 1 and own.keys() < there[0].keys() else ""
+
+
 def _ranks_without_random_state(checkpoint: Checkpoint, older: Saved) -> list[str]:
     """Files of random state for ranks before the last, which the checkpoint before has."""
-    ranks = {path: int(match["rank"]) for path in checkpoint.files if (match := _RANDOM_STATE.search(path))}
-    there = {path: int(match["rank"]) for path in inventory(*older).files if (match := _RANDOM_STATE.search(path))}
+    ranks, there = _random_states(checkpoint.files), _random_states(inventory(*older).files)
     return sorted(path for path in there if path not in ranks and there[path] < max(ranks.values(), default=0))
 
 

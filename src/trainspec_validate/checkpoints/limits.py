@@ -51,6 +51,8 @@ PICKLE_PLACES = Limit("a file with pickles", 100_000, "places behind the first p
 STATE_LEVELS = Limit(_PICKLE, 1_000, "levels of values in values where the names of its state are read")
 _ZIP = "a zip container"
 ZIP_ENTRIES = Limit(_ZIP, 400_000, "entries")
+ZIP_OTHERS = Limit(_ZIP, 20_000, "entries that are neither pickles nor values of a tensor")
+"""Each is opened, to look for code."""
 ZIP_DIRECTORY_BYTES = Limit(_ZIP, 64_000_000, "bytes of directory")
 UNPACKED_BYTES = Limit("a compressed file of a checkpoint", 1_073_741_824, "bytes of a pickle, unpacked")
 _TABLE = "an index of TensorFlow"

@@ -69,6 +69,7 @@ _NOTED = (_CODE, "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
 """Those whose violation is reported and refuses nothing: a copy violates them too."""
 _RESIDUE = "TS-CKP-081"
 _SIGNS = "._=+,@%:-"
+_MARKS = _SIGNS + "0123456789"
 Code = Literal["listed", "classes", "any"]
 """Names that pickles may contain: plain state; also classes, which are noted; or anything, which is noted."""
 _AGAIN = ", which unpickles a tensor once more; torch.save writes it without"
@@ -380,7 +381,7 @@ def _unsafe(path: str, directory: Path) -> Iterator[str]:
 
 def _is_plain(part: str) -> bool:
     """Whether no shell takes a name for more than a word of its own, in quotes or without."""
-    return part[:1] not in {"-", "~"} and all(sign.isalnum() or sign in _SIGNS for sign in part)
+    return part[:1] not in {"-", "~"} and all(sign.isalpha() or sign in _MARKS for sign in part)
 
 
 def _functions(checkpoint: Checkpoint) -> Iterator[str]:

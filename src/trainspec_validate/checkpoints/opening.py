@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,9 +29,20 @@ _WIDE = 4
 """Bytes of each character of a text in which one character is beyond the basic plane of Unicode."""
 _LEADS = tuple(bytes([byte]) for byte in range(0xF0, 0xF5))
 """First bytes of such a character in UTF-8."""
+_NO_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^][{}"]++|"', re.DOTALL)
+"""Texts, and what is between the brackets of a JSON text."""
 _PAIRS = (b"\\ud", b"\\uD")
 """Starts of one that is written as escapes."""
-__all__ = ["LimitError", "UnreadableError", "check_cost", "open_file", "open_past_memory", "read_json", "read_small"]
+__all__ = [
+    "LimitError",
+    "UnreadableError",
+    "check_cost",
+    "check_levels",
+    "open_file",
+    "open_past_memory",
+    "read_json",
+    "read_small",
+]
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -99,6 +111,7 @@ def read_json(content: bytes) -> Any:
     """
     with within():
         check_cost(content)
+        check_levels(content)
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
     except RecursionError as error:
@@ -110,6 +123,22 @@ def read_json(content: bytes) -> Any:
         with within():
             raise OverLimitError(JSON_LEVELS)
     return value
+
+
+def check_levels(content: bytes) -> None:
+    """Count the levels of a JSON text before it is parsed: each round takes away the innermost ones.
+
+    Raises:
+        OverLimitError: it nests deeper than the limit.
+    """
+    if content.count(b"[") + content.count(b"{") <= JSON_LEVELS.most:
+        return
+    left = _NO_BRACKETS.sub(b"", content)
+    for _ in range(int(JSON_LEVELS.most)):
+        left = left.replace(b"[]", b"").replace(b"{}", b"")
+        if not left:
+            return
+    JSON_LEVELS.check(left.count(b"[") + left.count(b"{") + JSON_LEVELS.most)
 
 
 def check_cost(content: bytes) -> None:

@@ -146,6 +146,10 @@ def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[st
     optimizers = [path for path, said in checkpoint.said.items() if said.optimizer_step and not _WEIGHTS.search(path)]
     optimizers += [path for path in checkpoint.moments if not _WEIGHTS.search(path)]
     weights = _weights(checkpoint) if optimizers and not checkpoint.is_bundle else []
+    if any(
+        claim.path in weights and claim.step == checkpoint.step for claim in (*checkpoint.own_steps, *checkpoint.claims)
+    ):
+        return  # it is the other one that has them from here
     for other in others if weights else ():
         pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
         if other != checkpoint.root and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):

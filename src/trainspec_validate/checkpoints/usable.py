@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from trainspec_validate.checkpoints.limits import LimitError, UnreadableError
-from trainspec_validate.checkpoints.opening import read_small
+from trainspec_validate.checkpoints.limits import LimitError, UnreadableError, within
+from trainspec_validate.checkpoints.opening import check_levels, read_small
 from trainspec_validate.checkpoints.stated_steps import behind_its_name
 from trainspec_validate.checkpoints.view import Checkpoint
 from trainspec_validate.system.boundary import words_of
@@ -95,8 +95,12 @@ def _settings(checkpoint: Checkpoint) -> Iterator[str]:
         except (LimitError, UnreadableError):
             continue
         try:
+            with within():
+                check_levels(content)
             json.loads(content.decode("utf-8-sig"))
-        except (ValueError, RecursionError) as error:
+        except LimitError as error:
+            yield f"{checkpoint.place(path)}: the file {error}"
+        except ValueError as error:
             yield f"{checkpoint.place(path)}: the file is no JSON: {words_of(error)}"
 
 

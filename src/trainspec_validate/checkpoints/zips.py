@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from trainspec_validate.checkpoints.limits import ZIP_DIRECTORY_BYTES, ZIP_ENTRIES, within
+from trainspec_validate.checkpoints.limits import ZIP_DIRECTORY_BYTES, ZIP_ENTRIES, ZIP_OTHERS, within
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.paths import fault
 from trainspec_validate.checkpoints.view import Archive
@@ -142,12 +142,18 @@ class Zip:
 
         Args:
             held: keys of the values of tensors; None for all entries that are named so.
+
+        Raises:
+            LimitError: they are more than the limit.
         """
         known = {*self.pickles()}
         others = [name for name in self.names() if name not in known]
-        return [
+        found = [
             name for name in others if (key := _VALUES.search(name)) is None or not (held is None or key[1] in held)
         ]
+        with within():
+            ZIP_OTHERS.check(len(found))
+        return found
 
     def names(self) -> list[str]:
         """Names of all entries."""

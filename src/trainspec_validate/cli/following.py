@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep, time_ns
 
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
+from trainspec_validate.cli.request import Request, is_open, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNJUDGED
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import CheckResult, Finding, Report
@@ -197,7 +197,8 @@ class _Told:
         terminal.emit(f"{summary_line(report)}\n")
         if self.refused:
             return terminal.WRONG_USE
-        if UNJUDGED in words_of(request.fail_on) and (unjudged or report.unjudged):
+        words = words_of(request.fail_on)
+        if (UNJUDGED in words and unjudged) or any(is_open(entry, words) for entry in report.unjudged):
             return terminal.FINDINGS
         threshold = threshold_of(request.fail_on)
         worst_rank = max((finding.severity.rank for finding in report.findings), default=-1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import click
 
 from trainspec_validate.checking.selection import NOT_READ, Selection, UnknownRequirementError, renamed, resolve
 from trainspec_validate.cli import terminal
-from trainspec_validate.cli.settings import UNJUDGED
+from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.requirements import Index, load_index
 
@@ -63,13 +63,18 @@ class Request:
 
 def threshold_of(fail_on: Sequence[str]) -> Severity | None:
     """The last severity among the words of `--fail-on`, error if there is none; None for `never`."""
-    word = next((word for word in reversed(words_of(fail_on)) if word != UNJUDGED), Severity.ERROR)
+    word = next((word for word in reversed(words_of(fail_on)) if word not in {UNJUDGED, UNCOVERED}), Severity.ERROR)
     return None if word == "never" else Severity(word)
 
 
 def words_of(fail_on: Sequence[str]) -> list[str]:
     """The words of `--fail-on`, of all its uses."""
     return [word.strip() for text in fail_on for word in text.split(",")]
+
+
+def is_open(entry: Unjudged, words: Collection[str]) -> bool:
+    """Whether the words of `--fail-on` refuse an entry."""
+    return not entry.recorded and (UNJUDGED if entry.cause == "absent" else UNCOVERED) in words
 
 
 def selection_of(request: Request, index: Index | None = None) -> Selection:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 PROGRAM = "trainspec-validate"
 UNJUDGED = "unjudged"
-"""Word of `--fail-on` for requirements that were not judged."""
-FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED])
+"""Word of `--fail-on` for requirements that were not judged, for which the input lacks something."""
+UNCOVERED = "uncovered"
+"""Word of `--fail-on` for requirements that were not judged, for which this tool has no formula or figure."""
+FAIL_ON = click.Choice(["error", "warning", "note", "never", UNJUDGED, UNCOVERED])
 _SETTINGS = f"{__name__}.path"
 BROKEN = f"{__name__}.broken"
 """Key of why the settings of the working directory cannot be used, where those of another state count."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
+from trainspec_validate.model.finding import Report, SuppressionKind
+from trainspec_validate.pipeline.excluded import passed_over
 from trainspec_validate.pipeline.references import repository_of
 from trainspec_validate.system.repository import UnclearCopyError, original_of
+
+_MOST_NEW: Final = 1_000
 
 
 def of_target(option: str, file: str | None, tree: str | None) -> str | None:
@@ -54,6 +60,21 @@ def original(tree: str) -> Path:
         raise Failure(
             f"--settings-from: {error}; run from the top of the repository, with a copy of all of it"
         ) from error
+
+
+def silently_new(report: Report, tree: str) -> Iterator[str]:
+    """A line on each file that the target branch does not have, and that its patterns exclude or waive findings of."""
+    silenced: dict[str, dict[str, None]] = {}
+    for entry in report.suppressed:
+        if entry.kind is SuppressionKind.WAIVER:
+            silenced.setdefault(entry.finding.path, {})[entry.finding.requirement] = None
+    why = dict.fromkeys((path for entry in passed_over() for path in entry.paths), "is excluded")
+    why |= {path: f"a waiver silences {', '.join(found)} in it" for path, found in silenced.items()}
+    home = original(tree)
+    new = [path for path in sorted(why) if not os.path.lexists(os.path.join(tree, os.path.relpath(path, home)))]  # noqa: PTH118
+    yield from (f"{path} is new against {tree}, and {why[path]}" for path in new[:_MOST_NEW])
+    if len(new) > _MOST_NEW:
+        yield f"{len(new) - _MOST_NEW:,} more files are new against {tree}, and excluded or waived"
 
 
 def _below(path: str, directory: str) -> bool:

@@ -233,6 +233,22 @@ def emit_document(text: str) -> None:
     _write(text)
 
 
+def or_standard_output(_: click.Context, __: click.Parameter, file: str | None) -> str | None:
+    """The file that an option names; None for `-`, as where the option is absent."""
+    return None if file == "-" else file
+
+
+def no_standard_output(_: click.Context, __: click.Parameter, name: str | None) -> str | None:
+    """The name that an option gives to what cannot go to standard output.
+
+    Raises:
+        click.BadParameter: it is `-`.
+    """
+    if name == "-":
+        raise click.BadParameter("this cannot go to standard output; write ./- for what is called -")
+    return name
+
+
 def tell(line: str) -> None:
     """Write one line to standard error, whatever is in it."""
     tell_lines(printable(line))

@@ -94,8 +94,9 @@ def _finite(_context: click.Context, _option: click.Parameter, value: float) -> 
     default=["error"],
     metavar="WORDS",
     show_default=True,
-    help="Findings that make the exit code 1: the least severity (error, warning, note, or never), and unjudged for "
-    "requirements that were not judged: warning,unjudged. Repeatable.",
+    help="Findings that make the exit code 1: the least severity (error, warning, note, or never), unjudged for "
+    "requirements that were not judged because the input lacks something, and uncovered for those that this tool has "
+    "no formula or figure for: warning,unjudged. Repeatable.",
 )
 @click.option(
     "--select",

@@ -16,9 +16,9 @@ from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import is_below
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
-from trainspec_validate.cli.request import Request, selection_of, threshold_of, words_of
-from trainspec_validate.cli.settings import UNJUDGED, broken_settings
-from trainspec_validate.cli.target import of_target, original
+from trainspec_validate.cli.request import Request, is_open, selection_of, threshold_of, words_of
+from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED, broken_settings
+from trainspec_validate.cli.target import of_target, original, silently_new
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
@@ -172,7 +172,10 @@ def _refuse_command(word: str) -> None:
 def fails(report: Report, fail_on: Sequence[str]) -> bool:
     """Whether the words of `--fail-on` make the exit code 1."""
     threshold = threshold_of(fail_on)
-    if UNJUDGED in words_of(fail_on) and (_is_open(report) or nothing_judged(report)):
+    words = words_of(fail_on)
+    if UNJUDGED in words and nothing_judged(report):
+        return True
+    if any(is_open(entry, words) for entry in report.unjudged):
         return True
     return threshold is not None and bool(report.at_or_above(threshold))
 
@@ -180,11 +183,7 @@ def fails(report: Report, fail_on: Sequence[str]) -> bool:
 def _never_fails(request: Request) -> bool:
     """Whether the settings file, and not the command line, keeps everything from failing."""
     is_set = bool(request.settings) and bool({"fail-on", "fail_on"} & request.from_settings)
-    return is_set and threshold_of(request.fail_on) is None and UNJUDGED not in words_of(request.fail_on)
-
-
-def _is_open(report: Report) -> bool:
-    return any(not entry.recorded for entry in report.unjudged)
+    return is_set and threshold_of(request.fail_on) is None and not {UNJUDGED, UNCOVERED} & {*words_of(request.fail_on)}
 
 
 def _of_target(request: Request, tree: str) -> Request:
@@ -277,7 +276,7 @@ def _baseline(request: Request) -> Baseline | None:
 
     mode: Mode = "write" if request.write_baseline else "prune" if request.prune_baseline else "use"
     try:
-        takes_unjudged = UNJUDGED in words_of(request.fail_on)
+        takes_unjudged = bool({UNJUDGED, UNCOVERED} & {*words_of(request.fail_on)})
         return Baseline(request.baseline or DEFAULT_NAME, mode, request.settings_from, takes_unjudged=takes_unjudged)
     except InputError as error:
         raise Failure.of(error) from error
@@ -314,6 +313,8 @@ def _judge(
         raise Failure.of(error) from error
     finally:
         bar.close()
+    for line in silently_new(report, request.settings_from) if request.settings_from is not None else ():
+        terminal.tell(f"Note: {line}")
     return replace(report, never_fails=_never_fails(request)), failures
 
 

@@ -73,10 +73,33 @@ def _validator(kind: str) -> Any:
     return jsonschema_rs.Draft202012Validator(load_schema(kind))
 
 
-def failures(kind: str, data: Any, *, max_alike: int = MAX_ALIKE) -> Iterator[SchemaFailure]:
+@cache
+def _lenient_validator(kind: str) -> Any:
+    """A validator of everything but the presence of keys."""
+    import jsonschema_rs  # noqa: PLC0415
+
+    return jsonschema_rs.Draft202012Validator(_without_required(load_schema(kind)))
+
+
+def _without_required(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_required(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_required(value)
+        for key, value in schema.items()
+        if key != "required" or not isinstance(value, list)
+    }
+
+
+def failures(
+    kind: str, data: Any, *, max_alike: int = MAX_ALIKE, unknown: Set[Pointer] = frozenset()
+) -> Iterator[SchemaFailure]:
     """Every place where `data` breaks the schema of its kind; what follows from another failure is left out.
 
-    Faults that more than `max_alike` entries of a list have alike are one failure.
+    Faults that more than `max_alike` entries of a list have alike are one failure. An absent key is no failure where
+    its place is in `unknown`.
     """
     validator = _validator(kind)
     if validator.is_valid(data):
@@ -84,17 +107,24 @@ def failures(kind: str, data: Any, *, max_alike: int = MAX_ALIKE) -> Iterator[Sc
     findings = _Findings(kind, data, max_alike)
     if _is_small(data):
         for error in validator.iter_errors(data):
-            findings.take(error, tuple(error.instance_path))
+            if not _is_of(error, tuple(error.instance_path), unknown):
+                findings.take(error, tuple(error.instance_path))
         yield from findings.all()
         return
-    errors = _errors_in_pieces(validator, data)
+    errors = (each for each in _errors_in_pieces(validator, data) if not _is_of(*each, unknown))
     for error, pointer in islice(errors, MAX_ERRORS):
         findings.take(error, pointer)
     if not findings.num_taken:
-        findings.take_first(validator, data)
-    *told, last = findings.all()
-    yield from told
-    yield last if next(errors, None) is None else replace(last, help="; ".join(filter(None, (last.help, _MORE))))
+        findings.take_first(_lenient_validator(kind) if unknown else validator, data)
+    found = list(findings.all())
+    yield from found[:-1]
+    for last in found[-1:]:
+        yield last if next(errors, None) is None else replace(last, help="; ".join(filter(None, (last.help, _MORE))))
+
+
+def _is_of(error: Any, pointer: Pointer, unknown: Set[Pointer]) -> bool:
+    """Whether an error is the absence of one of these keys."""
+    return bool(unknown) and error.kind.name == "required" and (*pointer, error.kind.property) in unknown
 
 
 def has_place(kind: str, pointer: Pointer) -> bool:
@@ -103,6 +133,20 @@ def has_place(kind: str, pointer: Pointer) -> bool:
     >>> has_place("TrainingPlan", ("parallelism", "context")), has_place("TrainingPlan", ("parallelism", 0))
     (True, False)
     """
+    return _schema_at(kind, pointer) is not None
+
+
+def is_required(kind: str, pointer: Pointer) -> bool:
+    """Whether a mapping that documents of a kind have must hold the last key of a place.
+
+    >>> is_required("TrainingPlan", ("batch",)), is_required("TrainingPlan", ("parallelism", "context"))
+    (True, False)
+    """
+    above = _schema_at(kind, pointer[:-1])
+    return above is not None and pointer[-1] in above.get("required", ())
+
+
+def _schema_at(kind: str, pointer: Pointer) -> Mapping[str, Any] | None:
     schema = load_schema(kind)
     here: Any = schema
     for step in pointer:
@@ -111,10 +155,11 @@ def has_place(kind: str, pointer: Pointer) -> bool:
         else:
             here = here.get("properties", {}).get(step, here.get("additionalProperties"))
         if not isinstance(here, dict):
-            return False
+            return None
         if "$ref" in here:
             here = schema["$defs"][here["$ref"].rsplit("/", 1)[1]]
-    return True
+    found: Mapping[str, Any] = here
+    return found
 
 
 def _is_small(data: Any) -> bool:

@@ -151,9 +151,16 @@ class DocumentSummary:
     origin: Origin = "given"
 
 
+Cause = Literal["absent", "uncovered"]
+"""Why something was not judged.
+
+The input lacks what the user can give, or no formula or figure of this tool and its catalog covers what the input has.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """Requirements that were not judged on a document, for one reason that the user can remove."""
+    """Requirements that were not judged on a document, for one reason."""
 
     path: str
     reason: str
@@ -165,6 +172,7 @@ class Unjudged:
     span: Span | None = None
     recorded: str = ""
     """The baseline that records it; empty where it is new."""
+    cause: Cause = "absent"
 
 
 @dataclass(frozen=True, slots=True)

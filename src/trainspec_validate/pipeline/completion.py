@@ -20,9 +20,10 @@ from trainspec_validate.pipeline.references import (
     repository_of,
     tree_of,
 )
-from trainspec_validate.pipeline.texts import KINDS_OF_KEYS, REFERENCES
+from trainspec_validate.pipeline.texts import KEYS, KINDS_OF_KEYS, REFERENCES
 from trainspec_validate.system.boundary import UnreadableError, unreadable, untrusted
 
+WITH_DEPENDENTS = "give it too, or --dependents"
 _WITH_DEPENDENTS = frozenset({"given", "naming", "unnamed", "stranded"})
 """Origins of the documents whose dependents are judged too."""
 
@@ -39,10 +40,7 @@ class Completion:
     failures: tuple[str, ...] = ()
     """Inputs that could not be read."""
     unreached: tuple[Unjudged, ...] = ()
-    """Inputs that may refer to a document of the set and were not read, or may mean another one."""
-
-    alone: tuple[str, ...] = ()
-    """Files that name a document of the run, and are not judged."""
+    """Inputs that refer to a document of the set, or may, and were not given or not read."""
 
     def including(self, file: ReadFile) -> Completion:
         """With one more file."""
@@ -73,7 +71,7 @@ def complete(documents: DocumentSet, *, dependents: bool, named: Collection[str]
         done = _with_named(done, trees, dependents=dependents)
         pending = [member for path, member in done.documents.judged.items() if path not in before]
         if not pending:
-            return _with_unreached(done, trees) if dependents else replace(done, alone=_alone(done, trees, named))
+            return _with_unreached(done, trees) if dependents else replace(done, unreached=_alone(done, trees, named))
 
 
 def _read(documents: DocumentSet, path: Path, origin: Origin) -> ReadFile | LoadError | UnreadableError:
@@ -127,21 +125,22 @@ def _with_dependents(done: Completion, trees: Trees) -> Completion:
             done = _with_dependent(done, path, "unnamed")
         for path in trees.namesakes(member.path, kind, name) if origin == "given" else ():
             done = _with_dependent(done, path, "namesake")
-        for path in trees.stranded(member.path, done.documents.provides) if origin == "given" else ():
+    for file in list(done.documents.files.values()):
+        for path in trees.stranded(file.path, done.documents.provides) if file.origin == "given" else ():
             done = _with_dependent(done, path, "stranded")
     return done
 
 
-def _alone(done: Completion, trees: Trees, named: Collection[str]) -> tuple[str, ...]:
+def _alone(done: Completion, trees: Trees, named: Collection[str]) -> tuple[Unjudged, ...]:
     """The files that name a document which the user named by its path, and are not judged with it."""
-    found = {
-        path.as_posix()
-        for one in done.documents.judged.values()
-        if one.path in named
-        for path in trees.naming(one.path, type(one.document).__name__, one.document.metadata.name)
-        if done.documents.known_as(path) is None
-    }
-    return tuple(sorted(found))
+    found: dict[str, Unjudged] = {}
+    for one in done.documents.judged.values():
+        kind, name = type(one.document).__name__, one.document.metadata.name
+        for path in trees.naming(one.path, kind, name) if one.path in named else ():
+            if done.documents.known_as(path) is None:
+                reason = f"names {KEYS[kind]} {name!r}, which is judged without it"
+                found.setdefault(path.as_posix(), Unjudged(path.as_posix(), reason, WITH_DEPENDENTS, ()))
+    return tuple(entry for _, entry in sorted(found.items()))
 
 
 def _with_only(done: Completion, trees: Trees) -> Completion:

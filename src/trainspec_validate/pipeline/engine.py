@@ -15,7 +15,17 @@ from trainspec_validate.documents.types import (
     Unknown,
     UnknownValueError,
 )
-from trainspec_validate.model.finding import Finding, Outcome, Pointer, Related, Severity, Span, Verdict, verdict_of
+from trainspec_validate.model.finding import (
+    Cause,
+    Finding,
+    Outcome,
+    Pointer,
+    Related,
+    Severity,
+    Span,
+    Verdict,
+    verdict_of,
+)
 from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.pipeline.alike import Kind, kind_of
@@ -44,6 +54,7 @@ class Lack:
     reason: str = ""
     """Why the value there does not do; empty where there is none."""
     help: str = ""
+    cause: Cause = "absent"
 
 
 @dataclass(slots=True)
@@ -152,7 +163,7 @@ def _judge(rule: Rule, binding: Binding, requirement: Requirement, index: Index,
 
 def _lack(rule: Rule, answer: Unresolved, paths: Mapping[int, str]) -> Lack:
     place = answer.place
-    return Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help)
+    return Lack(rule.requirement, paths[id(place.document)], place.pointer, str(answer), answer.help, answer.cause)
 
 
 def _others(violation: Violation, num_listed: int) -> Violation:

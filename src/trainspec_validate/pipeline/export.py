@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainspec_validate.documents.load import load_text
-from trainspec_validate.documents.types import KINDS, CheckpointPolicy, ClusterProfile, Document, TrainingPlan, read
+from trainspec_validate.documents.types import KINDS, CheckpointPolicy, ClusterProfile, Document, TrainingPlan
 from trainspec_validate.interop.document import Exported, Job, NotExpressible, formats
 from trainspec_validate.model.finding import Report
 from trainspec_validate.model.suggest import did_you_mean, meant
 from trainspec_validate.pipeline.engine import Member
-from trainspec_validate.pipeline.form import refuse_errors, typed
+from trainspec_validate.pipeline.form import read_whole, refuse_errors, typed
 from trainspec_validate.pipeline.inputs import Input, name_of
 from trainspec_validate.pipeline.references import bindings
 from trainspec_validate.pipeline.validation import validate
@@ -59,6 +58,19 @@ def export_formats() -> Mapping[str, str]:
     return {name: entry.title for name, entry in formats().items()}
 
 
+def _members(report: Report) -> tuple[dict[str, Member], dict[str, InputError]]:
+    """The documents of a report by real path, and why others cannot be used."""
+    members, refused = dict[str, Member](), dict[str, InputError]()
+    for entry in report.documents:
+        try:
+            if entry.kind in KINDS:
+                whole = read_whole(entry.kind, entry.text, entry.path)
+                members[_real(entry.path)] = Member(entry.path, whole)
+        except InputError as error:
+            refused[_real(entry.path)] = error
+    return members, refused
+
+
 def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *, remedy: str) -> Job:
     """The typed documents of a report, bound as the validator binds them.
 
@@ -72,13 +84,11 @@ def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *
     Raises:
         InputError: a document cannot be read as its kind, or the cluster of the plan is not there.
     """
-    members = {
-        _real(entry.path): Member(entry.path, read(entry.kind, load_text(entry.text.encode(), entry.path).data))
-        for entry in report.documents
-        if entry.kind in KINDS
-    }
+    members, refused = _members(report)
 
     def of_kind(path: str, kind: type) -> Member:
+        if _real(path) in refused:
+            raise refused[_real(path)]
         found = members.get(_real(path))
         if found is not None and not isinstance(found.document, kind):
             raise InputError(f"{path}: a {kind.__name__} is wanted, this is a {type(found.document).__name__}")
@@ -91,6 +101,9 @@ def job_of(report: Report, plan: str, cluster: str | None, policy: str | None, *
     binding = next(entry for entry in bound if entry.get(TrainingPlan) is mine and CheckpointPolicy not in entry)
     machine = binding.get(ClusterProfile)
     if machine is None:
+        clusters = [_real(entry.path) for entry in report.documents if entry.kind == ClusterProfile.__name__]
+        if why := next((refused[path] for path in clusters if path in refused), None):
+            raise why
         raise InputError(_clusterless(report, mine, remedy))
     if cluster and of_kind(cluster, ClusterProfile) is not machine:
         raise InputError(f"{plan}: the plan is for the cluster in {machine.path}; change that, or leave --cluster out")

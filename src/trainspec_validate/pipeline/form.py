@@ -12,10 +12,11 @@ from trainspec_validate.model.finding import Finding, Report, Severity
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.engine import located
 from trainspec_validate.pipeline.inputs import InvalidDocumentError
-from trainspec_validate.pipeline.reading import read_content
+from trainspec_validate.pipeline.reading import read_content, unknown_required_keys
 from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted
 
 Kind = TypeVar("Kind", bound=Document)
+_MAX_KEYS = 4
 
 
 def read_form(kind: str, source: Path | str | bytes, name: str) -> Mapping[str, Any]:
@@ -45,7 +46,26 @@ def read_form(kind: str, source: Path | str | bytes, name: str) -> Mapping[str, 
         places = located({name: file.source} if file.source else {}, wrong)
         raise _invalid(f"{name}: no {kind} that can be used", places)
     data: Mapping[str, Any] = file.source.data
+    _refuse_unknowns(kind, data, name)
     return data
+
+
+def _refuse_unknowns(kind: str, data: Mapping[str, Any], name: str) -> None:
+    keys = unknown_required_keys(kind, data)
+    if keys:
+        listed = ", ".join(keys[:_MAX_KEYS]) + (f" and {len(keys) - _MAX_KEYS:,} more" if len(keys) > _MAX_KEYS else "")
+        raise InputError(f"{name}: listed as unknown, and needed here: {listed}")
+
+
+def read_whole(kind: str, text: str, name: str) -> Document:
+    """The typed document of a text in which the validator finds no errors of form.
+
+    Raises:
+        InputError: it lists keys as unknown that its schema requires.
+    """
+    data = load_text(text.encode(), name).data
+    _refuse_unknowns(kind, data, name)
+    return read(kind, data)
 
 
 def refuse_errors(report: Report, words: str, path: str | None = None) -> None:
@@ -68,13 +88,13 @@ def typed(report: Report, name: str, kind: type[Kind]) -> Kind:
     """The typed document that a report calls so.
 
     Raises:
-        InputError: there is none, or it is of another kind.
+        InputError: there is none, it is of another kind, or it lists keys as unknown that its schema requires.
     """
     found = [entry for entry in report.documents if entry.path == name]
     if len(found) != 1 or found[0].kind != kind.__name__:
         of_other = f", this is a {found[0].kind}" if len(found) == 1 and found[0].kind else ""
         raise InputError(f"{name}: a {kind.__name__} is wanted{of_other}")
-    document = read(found[0].kind, load_text(found[0].text.encode(), name).data)
+    document = read_whole(found[0].kind, found[0].text, name)
     if not isinstance(document, kind):
         raise TypeError(f"{name} was read as a {type(document).__name__}")
     return document

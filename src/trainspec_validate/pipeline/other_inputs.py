@@ -25,7 +25,6 @@ from trainspec_validate.system.boundary import InputError
 if TYPE_CHECKING:
     from trainspec_validate.checkpoints.inventory import Group
 
-ALONE = "names a document of this run, and is judged with it by --dependents"
 NOTHING = "nothing to judge: no TrainSpec document, no stream and no checkpoint in "
 _MOST_NAMED = 5
 _MOST_LINES = 20
@@ -89,10 +88,10 @@ def left_out_of(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs
         yield Unjudged(path, reason, remedy, ())
 
 
-def passed_over_of(inputs: Inputs, alone: Sequence[str] = ()) -> tuple[PassedOver, ...]:
-    """Files that were excluded, data sets, and documents that name one of the run and were not asked for."""
-    groups = {DATA_SET: tuple(sorted(inputs.data_sets)), ALONE: tuple(alone)}
-    return (*excluded.passed_over(), *(PassedOver(reason, paths) for reason, paths in groups.items() if paths))
+def passed_over_of(inputs: Inputs) -> tuple[PassedOver, ...]:
+    """Files that were excluded, and data sets."""
+    data_sets = (PassedOver(DATA_SET, tuple(sorted(inputs.data_sets))),) if inputs.data_sets else ()
+    return (*excluded.passed_over(), *data_sets)
 
 
 def lines_on(left_out: Sequence[Unjudged]) -> Iterator[str]:

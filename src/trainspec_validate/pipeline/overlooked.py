@@ -50,6 +50,7 @@ from trainspec_validate.pipeline.files import (
 )
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, NotFollowedError, TooDeepError
+from trainspec_validate.pipeline.links import is_ours_by_name, leads_to_ours, link_reason
 from trainspec_validate.pipeline.scripts import IN_SCRIPT, PACKED_IN_SCRIPT, is_script, writes_document
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
@@ -127,7 +128,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             tree.scan()
             found = [*tree.hidden_documents(), *tree.unfollowed(), *tree.state(), *tree.submodules()]
         else:
-            links = [link for link in linked_matches(argument) if _is_ours_by_name(link.name)]
+            links = [link for link in linked_matches(argument) if is_ours_by_name(link.name)]
             found = [(link, link_reason(link)) for link in links if not excluded.takes(link)]
         for file, reason in found:
             real = os.path.realpath(file)
@@ -235,10 +236,11 @@ class _Tree:
                     if not entry.is_dir(follow_symlinks=False) and excluded.takes(entry.path):
                         continue
                     if entry.is_symlink():
-                        self.links += [] if hidden or real in self.judged else [Path(parent, entry.name)]
+                        link = Path(parent, entry.name)
+                        self.links += [] if hidden or (real in self.judged and not leads_to_ours(link)) else [link]
                     elif entry.is_dir(follow_symlinks=False):
                         pending += [] if is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
-                    elif is_hidden and _is_ours_by_name(entry.name):
+                    elif is_hidden and is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
                     elif reason := _reason(Path(parent, entry.name)):
                         self.named[parent if reason in {ARRAYS, N5} else Path(parent, entry.name)] = reason
@@ -246,12 +248,14 @@ class _Tree:
             return  # the search reports that it could not look at all of it
 
     def state(self) -> Iterator[tuple[Path, str]]:
-        """Files of state and archives in no checkpoint that was found; those of packages by their directory."""
+        """Files that no checkpoint has, or that are none of its state; those of packages by their directory."""
+        from trainspec_validate.checkpoints.format_table import is_of_state  # noqa: PLC0415 - start-up
+
         packages: dict[Path, int] = {}
         for file, reason in sorted(self.named.items()):
             real = Path(os.path.realpath(file))
             is_covered = any(str(place) in self.judged for place in (real, *real.parents))
-            if is_covered and (reason != _CLAIMS or str(real) in self.judged):  # a checkpoint has no document in it
+            if is_covered and (is_of_state(reason) or str(real) in self.judged):  # of a checkpoint, judged as such
                 continue
             parts = file.relative_to(self.root).parts
             first = next((place for place, part in enumerate(parts) if part in SKIPPED_DIRECTORIES), None)
@@ -290,7 +294,7 @@ class _Tree:
                 )
                 if not inside and not _is_passed_by(link.name):
                     yield link, "is a link to a directory elsewhere, which is not followed"
-            elif _is_ours_by_name(link.name):
+            elif is_ours_by_name(link.name):
                 inside = link.exists() and target.startswith(top + os.sep)
                 if inside and not hidden_claims(Path(target)):
                     continue
@@ -328,15 +332,6 @@ def is_of_a_tool(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is a directory of version control or an environment of Python."""
     mark = TOOLS.get(entry.name, _ENVIRONMENT)
     return os.path.lexists(os.path.join(entry.path, mark))  # noqa: PTH118
-
-
-def link_reason(link: Path) -> str:
-    """Why a link is left out."""
-    return "is a link, which is not followed" if link.exists() else "is a link that leads nowhere"
-
-
-def _is_ours_by_name(name: str) -> bool:
-    return is_document_name(name) or is_stream_name(name)
 
 
 def _state_reason(file: Path) -> str:

@@ -12,13 +12,13 @@ from trainspec_validate.pipeline.archives import documents_in, packed_documents
 from trainspec_validate.pipeline.claims import claimed, claims, names_kind
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, is_document_name, is_stream_name, may_be_renamed
 from trainspec_validate.pipeline.layers import NotFollowedError
+from trainspec_validate.pipeline.links import link_reason
 from trainspec_validate.pipeline.overlooked import (
     CHECK_OUT,
     NO_SUBMODULE,
     PACKED_DOCUMENT,
     is_of_a_tool,
     is_packed_document,
-    link_reason,
     packed_reason,
     why_not_looked_into,
 )

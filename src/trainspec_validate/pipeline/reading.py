@@ -73,10 +73,14 @@ class ReadFile:
     """The known kind that it names."""
     member: Member | None = None
     """The document, without what is wrong with it and what it lists as unknown."""
+    is_empty: bool = False
+    """Whether the file holds no document, and so not the one that another document names."""
     is_whole: bool = False
     """Whether the document lacks nothing; rules that do not need what is absent judge the others."""
     is_complete: bool = False
-    """Whether the document satisfies its schema; one that lists unknown keys can, too."""
+    """Whether the document satisfies its schema, but for keys that it lists as unknown."""
+    unknown: frozenset[Pointer] = frozenset()
+    """The absent keys that the document lists as unknown."""
     waivers: tuple[tuple[int, Waiver], ...] = ()
     """The waivers that satisfy their schema, with their place in the list."""
     findings: tuple[Finding, ...] = ()
@@ -150,7 +154,7 @@ class DocumentSet:
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
         for file in self.files.values():
-            if file.is_whole:
+            if file.is_whole or file.is_empty:
                 continue
             data = file.source.data if file.source else None
             if file.kind is None and not isinstance(data, dict):
@@ -242,7 +246,7 @@ def read_content(index: Index, content: bytes, path: str, origin: Origin = "give
     try:
         source = load_text(content, path)
     except LoadError as error:
-        return replace(file, findings=(found.of_load(error),))
+        return replace(file, findings=(found.of_load(error),), is_empty=error.code == "empty")
     file = _with_form(replace(file, source=source), source, found)
     more = [*_ambiguous_scalars(source, file.findings, found)]
     more += _days_to_come(source, found) if file.kind in KINDS and "accessed" in source.text else ()
@@ -268,7 +272,9 @@ def _with_form(file: ReadFile, source: Source, found: _Findings) -> ReadFile:
         return replace(file, findings=(found.of_kind(wrong),))
     from trainspec_validate.documents.schema import failures as schema_failures  # noqa: PLC0415
 
-    failures = list(schema_failures(kind, source.data, max_alike=sys.maxsize))  # silenced place by place, then merged
+    listed = frozenset(place for _, _, place in listed_unknowns(source.data)) if kind in KINDS else frozenset()
+    # Silenced place by place, then merged.
+    failures = list(schema_failures(kind, source.data, max_alike=sys.maxsize, unknown=listed))
     findings = tuple(
         found.of(each.requirement, each.message, each.help, each.pointer, points_at_key=each.key) for each in failures
     )
@@ -288,7 +294,7 @@ def _with_document(
     unknown, wrong = _unknowns(source, kind, {failure.pointer for failure in failures}, found)
     document = _rest(source, kind, failures, unknown)
     member = None if document is None else Member(file.path, document)
-    return replace(file, member=member, findings=file.findings + wrong)
+    return replace(file, member=member, unknown=unknown, findings=file.findings + wrong)
 
 
 def _unknowns(
@@ -297,14 +303,12 @@ def _unknowns(
     """The keys that a document lists as unknown, and findings on those that it gives or cannot have."""
     from trainspec_validate.documents.schema import has_place  # noqa: PLC0415
 
-    listed = source.data.get("unknowns")
     unknown: set[Pointer] = set()
     findings: list[Finding] = []
-    for number, text in enumerate(listed if isinstance(listed, list) else ()):
+    for number, text, pointer in listed_unknowns(source.data):
         place = ("unknowns", number)
-        if place in wrong or not isinstance(text, str):
+        if place in wrong:
             continue
-        pointer = tuple(int(step) if step.isdecimal() else step for step in text.split("."))
         if not has_place(kind, pointer):
             message, remedy = f"{text!r} is no key of a {kind}", "write the keys from the root, with dots"
             findings.append(found.of(NOT_ABSENT, message, remedy, place))
@@ -314,6 +318,27 @@ def _unknowns(
         else:
             unknown.add(pointer)
     return frozenset(unknown), tuple(findings)
+
+
+def listed_unknowns(data: Mapping[str, Any]) -> Iterator[tuple[int, str, Pointer]]:
+    """The entries of `unknowns` that are texts: number, text and place."""
+    listed = data.get("unknowns")
+    for number, text in enumerate(listed if isinstance(listed, list) else ()):
+        if isinstance(text, str):
+            yield number, text, tuple(int(step) if step.isdecimal() else step for step in text.split("."))
+
+
+def unknown_required_keys(kind: str, data: Mapping[str, Any]) -> list[str]:
+    """The keys that a document lists as unknown although its schema requires them: it has no typed document."""
+    from trainspec_validate.documents.schema import is_required  # noqa: PLC0415
+
+    return [
+        text
+        for _, text, pointer in listed_unknowns(data)
+        if isinstance(above := value_at(data, pointer[:-1]), dict)
+        and pointer[-1] not in above
+        and is_required(kind, pointer)
+    ]
 
 
 def value_at(value: Any, pointer: Pointer) -> Any:

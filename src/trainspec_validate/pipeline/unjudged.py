@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, TrainingPlan
-from trainspec_validate.model.finding import Finding, Outcome, Pointer, Unjudged, Verdict
+from trainspec_validate.model.finding import Cause, Finding, Outcome, Pointer, Unjudged, Verdict
 from trainspec_validate.model.requirements import Requirement
 from trainspec_validate.pipeline.engine import Binding, Lack, Member
 from trainspec_validate.pipeline.named import Absent
@@ -50,11 +50,11 @@ def unjudged_of(
 
 def _lacking(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
     """What rules need and documents do not give, or give a value that their schema refuses."""
-    by_path: dict[tuple[str, bool], list[Lack]] = {}
+    by_path: dict[tuple[str, bool, bool], list[Lack]] = {}
     for lack in lacks:
-        value = value_at(documents.sources[lack.path].data, lack.pointer)
-        by_path.setdefault((lack.path, isinstance(value, str | int | float)), []).append(lack)
-    for (path, is_refused), those in by_path.items():
+        is_refused = isinstance(value_at(documents.sources[lack.path].data, lack.pointer), str | int | float)
+        by_path.setdefault((lack.path, is_refused, _is_listed(documents, lack)), []).append(lack)
+    for (path, is_refused, is_listed), those in by_path.items():
         keys = Counter(_words(lack.pointer) for lack in those)
         names = [name for name, _ in keys.most_common(_MAX_KEYS)]
         more = f" and {len(keys) - _MAX_KEYS} more" if len(keys) > _MAX_KEYS else ""
@@ -63,19 +63,28 @@ def _lacking(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged
         if is_refused:
             what = "a value that is" if len(keys) == 1 else "values that are"
             yield Unjudged(path, f"gives {told} {what} not known", "correct what the findings name", ids)
+        elif is_listed:
+            yield Unjudged(path, f"lists {told} as unknown", "give what becomes known", ids)
         else:
             yield Unjudged(path, f"does not give {told}", "add what is known", ids)
 
 
+def _is_listed(documents: DocumentSet, lack: Lack) -> bool:
+    """Whether a document lists what a rule needed, or what holds it, as unknown."""
+    unknown = documents.files[lack.path].unknown
+    return any(lack.pointer[:length] in unknown for length in range(1, len(lack.pointer) + 1))
+
+
 def _unresolved(documents: DocumentSet, lacks: Iterable[Lack]) -> Iterator[Unjudged]:
-    """What documents name of others that is not there."""
-    by_reason: dict[tuple[str, Pointer, str, str], set[str]] = {}
+    """What rules could not judge of what documents state, by their reasons."""
+    by_reason: dict[tuple[str, Pointer, str, str, Cause], set[str]] = {}
     for lack in lacks:
-        by_reason.setdefault((lack.path, lack.pointer, lack.reason, lack.help), set()).add(lack.requirement)
-    for (path, pointer, reason, remedy), ids in by_reason.items():
+        key = (lack.path, lack.pointer, lack.reason, lack.help, lack.cause)
+        by_reason.setdefault(key, set()).add(lack.requirement)
+    for (path, pointer, reason, remedy, cause), ids in by_reason.items():
         place = (pointer, False)
         span = documents.sources[path].locate({place}).get(place)
-        yield Unjudged(path, reason, remedy, tuple(sorted(ids)), pointer, span)
+        yield Unjudged(path, reason, remedy, tuple(sorted(ids)), pointer, span, cause=cause)
 
 
 def _words(pointer: Pointer) -> str:

@@ -193,7 +193,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     run = Run(index, documents.sources, tuple(documents.files), judged, terms.settings_from)
     tally = silence([*_located(documents, found, selection), *both.findings], run, waivers, recorded, terms.today)
     left_out = first_of_each_path([*left_out_of(arguments, documents, inputs), *terms.left_out], completion.unreached)
-    open_ = [*ruled.unjudged, *both.unjudged, *left_out]
+    open_ = [*ruled.unjudged, *first_of_each_path([*both.unjudged], left_out)]
     open_ = recorded.mark(open_, run, tally) if recorded else open_
     values = {path: source.data for path, source in documents.sources.items()}
     findings = sort_findings([*merged(tally.kept, values), *_complaints(documents, tally, recorded, terms)])
@@ -207,7 +207,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         tool_version=__version__,
         coverage=both.coverage,
         unjudged=unexplained(open_, findings),
-        passed_over=passed_over_of(inputs, completion.alone),
+        passed_over=passed_over_of(inputs),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
 

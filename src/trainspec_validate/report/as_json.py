@@ -20,7 +20,7 @@ from trainspec_validate.model.finding import (
 from trainspec_validate.report import summary
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import dumps, identified, json_pointer
-from trainspec_validate.report.unjudged import ordered
+from trainspec_validate.report.unjudged import ordered, requirements
 
 FORMAT_VERSION = "1"
 MOST_PATHS = 1_000
@@ -65,7 +65,8 @@ def _summary(report: Report) -> dict[str, Any]:
         "documents_with_findings": len(summary.paths_with_findings(report)),
         "requirements": summary.verdicts(report),
         "left_out": len({requirement for entry in report.left_out for requirement in entry.requirements}),
-        "unjudged": len({requirement for entry in report.unjudged for requirement in entry.requirements}),
+        "unjudged": len(requirements(report)),
+        "uncovered": len(requirements(report, "uncovered")),
     }
 
 
@@ -79,6 +80,7 @@ def _document(document: DocumentSummary) -> dict[str, Any]:
 
 def _unjudged(entry: Unjudged) -> dict[str, Any]:
     return {
+        "cause": entry.cause,
         "reason": entry.reason,
         "help": entry.help,
         "requirements": list(entry.requirements),

@@ -30,7 +30,8 @@ def _command(finding: Finding, base: str) -> str:
 
 def _unjudged(entry: Unjudged, base: str) -> str:
     parts = [unjudged.sentence(entry), unjudged.short_ids(entry.requirements)]
-    return f"::{'notice' if entry.recorded else 'warning'} {_place(entry, base, 'not judged')}::{_text(parts)}"
+    command = "notice" if entry.recorded or entry.cause == "uncovered" else "warning"
+    return f"::{command} {_place(entry, base, unjudged.label(entry))}::{_text(parts)}"
 
 
 def _place(place: Finding | Unjudged, base: str, title: str) -> str:

@@ -26,7 +26,7 @@ def _unjudged(entry: Unjudged, base: str) -> dict[str, object]:
     ids = unjudged.short_ids(entry.requirements)
     return {
         "description": ": ".join(part for part in (unjudged.sentence(entry), ids) if part),
-        "check_name": "not-judged",
+        "check_name": unjudged.label(entry).replace(" ", "-"),
         "fingerprint": unjudged.fingerprint(entry, base),
         "severity": "info",
         "location": {

@@ -9,7 +9,7 @@ from trainspec_validate.report.left_out import sentences
 from trainspec_validate.report.options import Options
 from trainspec_validate.report.places import Identified, identified, position, relative
 from trainspec_validate.report.summary import all_paths, nothing_judged
-from trainspec_validate.report.unjudged import ordered, sentence, short_ids
+from trainspec_validate.report.unjudged import label, ordered, sentence, short_ids
 from trainspec_validate.system.neutral import printable
 
 Case = list[Identified]
@@ -33,9 +33,8 @@ def render(report: Report, options: Options) -> str:
             _cases(written, name, cases, nothing_judged(report))
         for unjudged in ordered(report):
             if unjudged.path == path:
-                case = ET.SubElement(
-                    written, "testcase", name=printable(f"not judged: {unjudged.reason}"), classname=name
-                )
+                title = printable(f"{label(unjudged)}: {unjudged.reason}")
+                case = ET.SubElement(written, "testcase", name=title, classname=name)
                 ET.SubElement(case, "skipped", message=sentence(unjudged)).text = short_ids(unjudged.requirements)
         _count(written)
     told = sentences(report)

@@ -56,7 +56,7 @@ def _parse(text: str) -> Output:
         raise OutputError(f"{text!r} names no file; write {name}=FILE, or {name} alone for standard output")
     if file and name == AUTOMATIC:
         raise OutputError("auto chooses the format of standard output; name a format for a file, such as sarif=FILE")
-    return Output(name, file or None)
+    return Output(name, None if file in {"", "-"} else file)
 
 
 def _automatic(environment: Mapping[str, str], terminal: bool) -> Sequence[Output]:

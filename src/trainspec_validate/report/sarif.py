@@ -81,10 +81,10 @@ def _unjudged(entry: Unjudged, base: str) -> Json:
     ids = unjudged.short_ids(entry.requirements)
     text = f"{entry.path} {unjudged.sentence(entry)}"
     return {
-        "level": "warning",
+        "level": "warning" if entry.cause == "absent" else "note",
         "message": {"text": f"{text}: {ids}" if ids else text},
         "locations": [_location(entry, base)],
-        "properties": {"requirements": list(entry.requirements)},
+        "properties": {"cause": entry.cause, "requirements": list(entry.requirements)},
     }
 
 

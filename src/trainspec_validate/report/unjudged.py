@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 
-from trainspec_validate.model.finding import DocumentSummary, Report, Unjudged
+from trainspec_validate.model.finding import Cause, DocumentSummary, Report, Unjudged
 from trainspec_validate.report.excerpt import Painter
 from trainspec_validate.report.places import json_pointer, position, relative
 from trainspec_validate.system.neutral import printable
@@ -49,6 +49,15 @@ def counted(entry: Unjudged) -> str:
     if not number:
         return "nothing judged" if entry.span is None else "not judged from there on"
     return f"{number} requirement{'' if number == 1 else 's'} not judged"
+
+
+def label(entry: Unjudged) -> str:
+    """The mark of an entry: its input lacks something, or nothing in this tool covers what the input has.
+
+    >>> label(Unjudged("plan.yaml", "has experts", "", ("TS-MEM-020",), cause="uncovered"))
+    'not covered'
+    """
+    return "not covered" if entry.cause == "uncovered" else "not judged"
 
 
 def sentence(entry: Unjudged) -> str:
@@ -95,9 +104,10 @@ def _ranges(numbers: Sequence[str]) -> Iterator[str]:
 
 def groups(report: Report) -> list[list[Unjudged]]:
     """The entries by reason, help and requirements: the same lack of many documents is said once."""
-    found: dict[tuple[str, str, str, tuple[str, ...]], list[Unjudged]] = {}
+    found: dict[tuple[str, str, str, str, tuple[str, ...]], list[Unjudged]] = {}
     for entry in ordered(report):
-        found.setdefault((entry.reason, entry.help, entry.recorded, entry.requirements), []).append(entry)
+        key = (entry.cause, entry.reason, entry.help, entry.recorded, entry.requirements)
+        found.setdefault(key, []).append(entry)
     return list(found.values())
 
 
@@ -105,7 +115,7 @@ def line(entries: Sequence[Unjudged], painter: Painter) -> str:
     """One line on entries of one reason, with the place of the first one, and the ids."""
     first, others = entries[0], _others(entries)
     place = painter.paint(position(first.path, first.span, first.pointer), "strong")
-    mark = painter.paint("not judged", "warning")
+    mark = painter.paint(label(first), "warning")
     ids = f": {topics(first.requirements)}{short_ids(first.requirements)}" if first.requirements else ""
     also = f"; also in {others}" if others else ""
     return f"{place}: {mark}: {sentence(first)}{ids}{also}"
@@ -122,7 +132,7 @@ def block(entries: Sequence[Unjudged], painter: Painter) -> str:
     headline = painter.paint(printable(f"{first.path} {first.reason}"), "strong")
     return "\n".join(
         [
-            f"{painter.paint('not judged', 'warning')}: {headline}",
+            f"{painter.paint(label(first), 'warning')}: {headline}",
             f" {painter.paint('-->', 'frame')} {position(first.path, first.span, first.pointer)}",
             *(
                 f"  {painter.paint('=', 'frame')} {painter.paint(k, 'strong')}: {text}"
@@ -142,16 +152,27 @@ def _others(entries: Sequence[Unjudged]) -> str:
 
 def in_summary(report: Report) -> str:
     """Addition to the summary line; empty where everything was judged."""
-    if not report.unjudged:
+    return _summed_up(report, "absent") + _summed_up(report, "uncovered")
+
+
+def _summed_up(report: Report, cause: Cause) -> str:
+    reasons = [entries for entries in groups(report) if entries[0].cause == cause]
+    if not reasons:
         return ""
-    number = len({requirement for entry in report.unjudged for requirement in entry.requirements})
-    words = f"{number} requirement{'' if number == 1 else 's'} not judged" if number else "not all judged"
-    reasons = groups(report)
+    number = len(requirements(report, cause))
+    mark = label(reasons[0][0])
+    words = f"{number} requirement{'' if number == 1 else 's'} {mark}" if number else "not all judged"
     if len(reasons) > 1:
         return f"; {words}, for {len(reasons)} reasons"
     first, *others = reasons[0]
     also = f" (and {len(others)} more)" if others else ""
     return printable(f"; {words}: {first.path}{also} {first.reason}")
+
+
+def requirements(report: Report, cause: Cause | None = None) -> set[str]:
+    """The requirements that were not judged on at least one document, for any cause or for one."""
+    entries = (entry for entry in report.unjudged if cause in {None, entry.cause})
+    return {requirement for entry in entries for requirement in entry.requirements}
 
 
 def found_lines(documents: Iterable[DocumentSummary]) -> list[str]:

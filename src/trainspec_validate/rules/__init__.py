@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainspec_validate.checking import registry
 from trainspec_validate.checking.registry import NotApplicable, Registry, require
 from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile, Document, TrainingPlan
-from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.finding import Cause, Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,25 @@ class Place:
 class Unresolved(NotApplicable):
     """Raised by a rule that cannot judge what a document states: the requirement concerns it and stays unjudged.
 
-    The document names a part of another that is not there, or no formula, catalog figure or measurement reaches what
-    it states. The reason follows the name of the file.
+    The documents lack what their author can give: a key, a figure, a part that is named. `help` says what to give. The
+    reason follows the name of the file.
     """
 
-    def __init__(self, place: Place, reason: str, help: str = "") -> None:  # noqa: A002
+    cause: Cause = "absent"
+
+    def __init__(self, place: Place, reason: str, help: str) -> None:  # noqa: A002
         super().__init__(reason)
         self.place = place
         self.help = help
+
+
+class Uncovered(Unresolved):
+    """Raised by a rule that has no formula, catalog figure or measurement for what a document states."""
+
+    cause: Cause = "uncovered"
+
+    def __init__(self, place: Place, reason: str, help: str = "") -> None:  # noqa: A002
+        super().__init__(place, reason, help)
 
 
 Violation = registry.Violation[Place]
@@ -74,6 +85,7 @@ __all__ = [
     "NotApplicable",
     "Place",
     "Rule",
+    "Uncovered",
     "Unresolved",
     "Violation",
     "all_rules",

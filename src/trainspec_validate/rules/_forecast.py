@@ -11,7 +11,7 @@ from trainspec_validate.performance.costs.step_errors import NO_RUN, band_of
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import outlook
 from trainspec_validate.performance.forecast.predict import Prediction, predict
-from trainspec_validate.rules import NotApplicable, Unresolved, at
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._machine import check_fabric
 
@@ -41,12 +41,12 @@ class _Pair:
 
 
 @lru_cache(maxsize=16)
-def _predicted(pair: _Pair) -> Prediction | str:
+def _predicted(pair: _Pair) -> Prediction | Unpredictable:
     """The prediction, or why there is none. The cache keeps the documents, so that no identity is given twice."""
     try:
         return predict(pair.plan, pair.cluster)
     except Unpredictable as reason:
-        return str(reason)
+        return reason
 
 
 def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool = False) -> Prediction:
@@ -66,12 +66,19 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool =
     check_chunks(plan)
     check_fabric(plan, cluster)
     found = _predicted(_Pair(plan, cluster))
-    if isinstance(found, str):
-        raise Unresolved(at(plan), f"is not predicted: {found}")
+    if isinstance(found, Unpredictable):
+        raise not_predicted(plan, found)
     if found.model.trained_share < 1 and not frozen:
         reason = "is not predicted: parameters are frozen, so gradients and their products are fewer"
-        raise Unresolved(at(plan), reason)
+        raise Uncovered(at(plan), reason)
     return found
+
+
+def not_predicted(plan: TrainingPlan, why: Exception) -> Unresolved:
+    """The answer of a rule that needs a prediction which there is none of."""
+    is_uncovered = isinstance(why, Unpredictable) and why.is_uncovered
+    reason = f"is not predicted: {why}"
+    return Uncovered(at(plan), reason) if is_uncovered else Unresolved(at(plan), reason, "correct or add what is known")
 
 
 def check_chunks(plan: TrainingPlan) -> None:
@@ -82,7 +89,7 @@ def check_chunks(plan: TrainingPlan) -> None:
     """
     if plan.parallelism.pipeline * plan.parallelism.num_virtual_stages > MAX_CHUNKS:
         reason = f"is not predicted: the pipeline has more than {MAX_CHUNKS} chunks"
-        raise Unresolved(at(plan, "parallelism", "pipeline"), reason)
+        raise Unresolved(at(plan, "parallelism", "pipeline"), reason, "use fewer stages, or fewer chunks of each")
 
 
 def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
@@ -99,16 +106,16 @@ def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Predicti
     family = found.outlook.family
     band = band_of(family, named=True)
     if band is None:
-        raise Unresolved(at(plan), f"has a step whose time is not predicted: {NO_RUN} ({family})")
+        raise Uncovered(at(plan), f"has a step whose time is not predicted: {NO_RUN} ({family})")
     if band.low < FASTEST * MARGIN or band.high * MARGIN > SLOWEST:
         words = f"eight of ten measured runs took {band.low:.2f} to {band.high:.2f} times as long"
-        raise Unresolved(at(plan), f"has a step whose time is predicted too roughly: {family}, {words}")
+        raise Uncovered(at(plan), f"has a step whose time is predicted too roughly: {family}, {words}")
     if band.num_sources < LEAST_SOURCES:
         reason = f"has a step whose time is not predicted: measured runs of one source alone ({family})"
-        raise Unresolved(at(plan), reason)
+        raise Uncovered(at(plan), reason)
     if band.num_runs < LEAST_RUNS:
         reason = f"has a step whose time is not predicted: {band.num_runs} measured runs alone ({family})"
-        raise Unresolved(at(plan), reason)
+        raise Uncovered(at(plan), reason)
     return found
 
 

@@ -39,6 +39,11 @@ def runs_on(library: str, makers: Iterable[str] | None) -> bool | None:
     return any(maker in able for maker in makers)
 
 
+def has_own(library: str, makers: Iterable[str]) -> bool:
+    """Whether the makers of the accelerators have libraries of their own, of which this may be one, such as XLA."""
+    return library.casefold() not in VENDORS and _OTHERS.issuperset(makers)
+
+
 def unknown(library: str, makers: Iterable[str]) -> str:
     """Why nothing is known of a library on the accelerators of these makers."""
     if library.casefold() not in VENDORS:

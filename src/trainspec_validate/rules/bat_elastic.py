@@ -11,7 +11,7 @@ from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, require, rule
 from trainspec_validate.rules._forecast import prediction_of
 from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
@@ -122,7 +122,7 @@ def elastic_memory(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viol
     if plan.memory is None or plan.memory.unified_memory != "none":
         raise NotApplicable("the plan has no memory section, or shares memory with the host")
     if plan.model.experts:
-        raise Unresolved(at(plan, "model", "experts"), UNMEASURED, MEASURE)
+        raise Uncovered(at(plan, "model", "experts"), UNMEASURED, MEASURE)
     ask_group(plan, cluster)
     predicted = prediction_of(plan, cluster)
     capacity = predicted.machine.memory_bytes

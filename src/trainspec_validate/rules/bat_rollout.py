@@ -81,7 +81,9 @@ def rollout_room(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
     groups = [group for group in cluster.node_groups if wanted in {None, group.name}]
     if not groups:
         reason = f"names a node group {wanted!r}, which cluster {cluster.metadata.name} does not have"
-        raise Unresolved(at(plan, *(["rollout"] if own.node_group else []), "node_group"), reason)
+        raise Unresolved(
+            at(plan, *(["rollout"] if own.node_group else []), "node_group"), reason, "name one of the cluster"
+        )
     there = sum(total(group) for group in groups)
     training = _fewest_in(groups, plan, cluster)
     if own.num_accelerators + training > there:

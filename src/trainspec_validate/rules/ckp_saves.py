@@ -246,7 +246,8 @@ def policy_step_within_peak(
     operations, peak = least_flops_per_step(plan), peak_of_rank(plan, cluster)
     if operations is None or peak is None:
         what = "operations of a step are not counted" if operations is None else "peak in its format is not known"
-        raise Unresolved(at(checkpoint, "interval", "step_seconds"), f"states the time of a step, but the {what}")
+        place = at(checkpoint, "interval", "step_seconds")
+        raise Unresolved(place, f"states the time of a step, but the {what}", "state it")
     done = operations / plan.parallelism.num_accelerators / step
     if done > peak:
         yield Violation(

@@ -24,8 +24,8 @@ from trainspec_validate.performance.derived.cluster import (
     within,
 )
 from trainspec_validate.performance.derived.job import Same, nodes_by_name
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
-from trainspec_validate.rules._libraries import fitting, runs_on, unknown, vendors
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, rule
+from trainspec_validate.rules._libraries import fitting, has_own, runs_on, unknown, vendors
 
 _FACTOR_TOLERANCE = 0.005
 _TIME_TOLERANCE = 0.01
@@ -63,14 +63,17 @@ def software_versions(cluster: ClusterProfile) -> Iterator[Violation]:
 def library_vendor(cluster: ClusterProfile) -> Iterator[Violation]:
     """The declared collective library runs on the accelerators."""
     library, makers = cluster.software.collective_library if cluster.software else None, vendors(cluster.node_groups)
-    able = runs_on(library.name, makers) if library else None
     if library is None:
         raise NotApplicable("no collective library is declared")
-    if makers is None or able is None:
-        place = at(cluster, "software", "collective_library", "name")
-        if makers is None:
-            raise Unresolved(place, "gives accelerators whose maker the catalog does not list")
-        raise Unresolved(place, f"gives a collective library: {unknown(library.name, makers)}")
+    place = at(cluster, "software", "collective_library", "name")
+    if makers is None:
+        reason = "gives accelerators whose maker the catalog does not list"
+        raise Unresolved(place, reason, "state accelerator.vendor")
+    if has_own(library.name, makers):
+        raise NotApplicable(f"{library.name} is none of the libraries whose accelerators are known")
+    able = runs_on(library.name, makers)
+    if able is None:
+        raise Uncovered(place, f"gives a collective library: {unknown(library.name, makers)}")
     if not able:
         yield Violation(
             at(cluster, "software", "collective_library", "name"),

@@ -18,7 +18,7 @@ from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.optimizer import optimizer_state
 from trainspec_validate.performance.derived.state import offloaded_share, state_bytes_per_rank, state_with
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import at_machine, machine_of, memory_unknown
 from trainspec_validate.rules._records import memory_of
 
@@ -199,7 +199,10 @@ def in_flight(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("no number of micro-batches in flight is stated")
     if expected is None:
         reason = f"gives parallelism.schedule: {degrees.schedule}, which has no formula for micro-batches in flight"
-        raise Unresolved(at(plan, "parallelism", "schedule"), reason, "name a schedule that is listed, where one fits")
+        place = at(plan, "parallelism", "schedule")
+        if degrees.schedule not in {None, "none", "other"}:
+            raise Uncovered(place, reason)
+        raise Unresolved(place, reason, "name a schedule that is listed, where one fits")
     if stated != expected:
         yield Violation(
             at(plan, "memory", "micro_batches_in_flight"),

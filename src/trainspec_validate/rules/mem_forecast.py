@@ -12,7 +12,7 @@ from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.forecast.outlook import Settings
 from trainspec_validate.performance.forecast.predict import Prediction
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
 from trainspec_validate.rules._lean_memory import ERROR, MEASURE, UNMEASURED, lean_memory, leanest, needed_bytes
 from trainspec_validate.rules._machine import at_machine, machine_of
@@ -56,7 +56,7 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )
     elif plan.model.experts:
-        raise Unresolved(at(plan, "model", "experts"), UNMEASURED, MEASURE)
+        raise Uncovered(at(plan, "model", "experts"), UNMEASURED, MEASURE)
 
 
 def _smaller(predicted: Prediction, reserve: float) -> str:

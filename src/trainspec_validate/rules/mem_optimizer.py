@@ -11,7 +11,8 @@ from trainspec_validate.performance.costs.optimizer_state import NUM_MOMENTS
 from trainspec_validate.performance.derived.optimizer import implied_state
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules._uncounted import not_a_shape
 
 BYTES_TOLERANCE = 0.25
 """Scales of 8-bit moments take a little more than a byte; the same quarter as of the whole state."""
@@ -114,7 +115,8 @@ def muon_matrices(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the optimizer is not Muon")
     if shape is None or num_trained(plan) < plan.model.num_parameters:
         reason = "gives a shape from which embeddings and output layer are not counted, or trains a part of it"
-        raise Unresolved(at(plan, "model"), reason)
+        place = at(plan, "model")
+        raise not_a_shape(plan, place, reason) if shape is None else Uncovered(place, reason)
     tables = shape.embedding_parameters * (1 if shape.tied_embeddings else 2)
     updated = optimizer.auxiliary.num_parameters if optimizer.auxiliary else 0.0
     if updated < 0.99 * tables:

@@ -9,7 +9,7 @@ from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.model.units import bytes_
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
 from trainspec_validate.performance.derived.trained import trained_of
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, rule
 from trainspec_validate.rules._records import memory_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
     # Most plans state no peak, and start-up would pay for the models.
     from trainspec_validate.performance.forecast.facts import Unpredictable, layout_of, model_facts  # noqa: PLC0415
     from trainspec_validate.performance.forecast.predict import settings_of  # noqa: PLC0415
-    from trainspec_validate.rules._forecast import check_chunks  # noqa: PLC0415
+    from trainspec_validate.rules._forecast import check_chunks, not_predicted  # noqa: PLC0415
     from trainspec_validate.rules._lean_memory import generous_memory, lean_memory, leanest  # noqa: PLC0415
 
     check_chunks(plan)
@@ -39,7 +39,7 @@ def _predicted(plan: TrainingPlan) -> tuple[RankMemory, RankMemory]:
         _, lean = lean_memory(model, leanest(plan, layout), settings)
         _, generous = generous_memory(model, layout, settings)
     except (Unpredictable, ValueError) as reason:
-        raise Unresolved(at(plan), f"is not predicted: {reason}") from None
+        raise not_predicted(plan, reason) from None
     return lean, generous
 
 
@@ -60,7 +60,7 @@ def peak_agrees(plan: TrainingPlan) -> Iterator[Violation]:
     if plan.model.experts:
         from trainspec_validate.rules._lean_memory import MEASURE, UNMEASURED  # noqa: PLC0415
 
-        raise Unresolved(at(plan, "model", "experts"), UNMEASURED, MEASURE)
+        raise Uncovered(at(plan, "model", "experts"), UNMEASURED, MEASURE)
     if peak < state_bytes_per_rank(plan):
         raise NotApplicable("the peak does not even hold the state")
     lean, generous = _predicted(plan)

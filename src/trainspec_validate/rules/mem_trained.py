@@ -11,6 +11,7 @@ from trainspec_validate.performance.costs.adapters import target_sides
 from trainspec_validate.performance.derived.plan import shape_of
 from trainspec_validate.performance.derived.trained import lora_parameters, num_parameters
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules._uncounted import not_a_shape
 
 COUNT_TOLERANCE = 0.01
 """Published counts of adapters have two or three digits."""
@@ -31,7 +32,7 @@ def lora_count(plan: TrainingPlan) -> Iterator[Violation]:
         reason = f"has adapters without num_parameters_trained{count}"
         raise Unresolved(at(plan, "lora"), reason, "state it as the framework prints it, so that targets are checked")
     if counted is None:
-        raise Unresolved(at(plan, "lora"), "gives a shape from which the parameters of adapters are not counted")
+        raise not_a_shape(plan, at(plan, "lora"), "gives a shape from which the parameters of adapters are not counted")
     if abs(stated - counted) > COUNT_TOLERANCE * counted:
         yield Violation(
             at(plan, "num_parameters_trained"),

@@ -16,7 +16,7 @@ from trainspec_validate.performance.costs.energy import (
 )
 from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, at_key, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import at_machine, machine_of
 
 CADENCE = {"sampled": (1.0, 5.0), "counter": (60.0, 120.0)}
@@ -310,7 +310,7 @@ def token_energy(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violat
         raise Unresolved(at_machine(machine, "accelerator"), reason, "state accelerator.peak_rates")
     if model.family not in {"dense-transformer", "moe-transformer"}:
         reason = f"gives the energy of a token of the family {model.family}, whose operations are not counted"
-        raise Unresolved(at(plan, "model", "family"), reason)
+        raise Uncovered(at(plan, "model", "family"), reason)
     active = model.num_active_parameters or model.num_parameters
     partly = num_trained(plan) < model.num_parameters
     least = least_joules_per_token(

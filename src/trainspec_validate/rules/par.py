@@ -14,6 +14,7 @@ from trainspec_validate.performance.costs.transformer import parameters, pipelin
 from trainspec_validate.performance.derived.plan import node_groups, num_ranks, shape_of
 from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
 from trainspec_validate.rules._groups import check_group
+from trainspec_validate.rules._uncounted import not_a_shape
 
 CHUNKED_SCHEDULES = frozenset({"interleaved-1f1b", "zero-bubble", "dual-pipe", "other"})
 """Schedules whose ranks can hold several pipeline chunks."""
@@ -264,11 +265,12 @@ def stage_balance(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan lists no layers of pipeline stages")
     if shape is None:
         reason = "gives a shape from which the work of the output layer next to a layer is not counted"
-        raise Unresolved(at(plan, "model"), reason)
+        raise not_a_shape(plan, at(plan, "model"), reason)
     try:
         held = stages(shape, p.pipeline, p.num_virtual_stages, p.stage_layers, p.schedule or "1f1b")
     except ValueError as error:
-        raise Unresolved(at(plan, "parallelism", "stage_layers"), f"is not predicted: {error}") from error
+        place, remedy = at(plan, "parallelism", "stage_layers"), "correct the layers of the stages"
+        raise Unresolved(place, f"is not predicted: {error}", remedy) from error
     counted = parameters(shape)
     output = shape.embedding_parameters * shape.num_layers / (counted.attention + counted.active_feed_forward)
     # The output layer is in the rank of the last chunk; a table of tied embeddings is looked up at the other end.

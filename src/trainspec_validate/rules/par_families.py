@@ -8,7 +8,8 @@ from trainspec_validate.documents.types import TrainingPlan, is_given
 from trainspec_validate.model.units import flops, number
 from trainspec_validate.performance.costs.model_families import vision_flops_per_sample
 from trainspec_validate.performance.derived.families import FAMILIES, vision_shape
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules._uncounted import COMPLETE
 
 KEY_WORDS = {
     "state_space": "state_space.num_layers",
@@ -108,7 +109,10 @@ def sample_flops(plan: TrainingPlan) -> Iterator[Violation]:
     if shape is None or plan.num_parameters_trained or plan.lora:
         what = "gives a shape" if shape is None else "trains a part of a model"
         reason = f"{what} of which the operations of a sample are not counted"
-        raise Unresolved(at(plan, "performance", "flops_per_sample"), reason)
+        place = at(plan, "performance", "flops_per_sample")
+        if shape is None and plan.model.family == "vision-transformer":
+            raise Unresolved(place, reason, COMPLETE)
+        raise Uncovered(place, reason)
     counted = vision_flops_per_sample(shape)
     if abs(given - counted) > SAMPLE_TOLERANCE * counted:
         yield Violation(

@@ -15,8 +15,9 @@ from trainspec_validate.model.units import flops, flops_per_second, number, perc
 from trainspec_validate.performance.derived.plan import batch_range, node_groups, tokens_per_step
 from trainspec_validate.performance.derived.speed import HARDWARE_CONVENTION, StepTime, flops_bounds, step_times
 from trainspec_validate.performance.derived.trained import num_trained
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._groups import ask_group
+from trainspec_validate.rules._uncounted import COMPLETE
 
 TOLERANCE = {"predicted": 0.01, "measured": 0.01, "published": 0.03}
 """Relative difference of two figures that agree; published ones are rounded to two or three digits."""
@@ -277,10 +278,13 @@ def flops_per_token(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan gives no operations per token with their convention")
     if num_trained(plan) < model.num_parameters:
         reason = "trains some of its parameters, and no convention of flops_per_token covers that"
-        raise Unresolved(at(plan, "performance", "flops_convention"), reason)
+        raise Uncovered(at(plan, "performance", "flops_convention"), reason)
     bounds = flops_bounds(model, convention)
     if bounds is None:
-        raise Unresolved(at(plan, "model"), "gives a shape from which the operations of a token are not counted")
+        reason = "gives a shape from which the operations of a token are not counted"
+        if model.family in {"cnn", "vision-transformer"}:
+            raise Uncovered(at(plan, "model"), reason)
+        raise Unresolved(at(plan, "model"), reason, COMPLETE)
     low, high = bounds
     if given < low * (1 - FLOPS_TOLERANCE) or given > high * (1 + FLOPS_TOLERANCE):
         wanted = flops(low) if low == high else f"between {flops(low)} and {flops(high)}"

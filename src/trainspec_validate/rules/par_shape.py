@@ -20,7 +20,8 @@ from trainspec_validate.performance.derived.families import (
     shared_parameters,
 )
 from trainspec_validate.performance.derived.plan import shape_of
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules._uncounted import not_counted
 
 UNCOUNTED = "gives a shape from which parameters are not counted"
 PARAMETER_TOLERANCE = 0.003
@@ -281,14 +282,15 @@ def parameter_count(plan: TrainingPlan) -> Iterator[Violation]:
     """The declared parameters are those that the shape has, by one of the conventions of publications."""
     model, counts, given = plan.model, published_counts(plan.model), plan.model.num_parameters
     if not counts:
-        raise Unresolved(at(plan, "model"), UNCOUNTED)
+        raise not_counted(plan, at(plan, "model"), UNCOUNTED)
     shared, place = shared_parameters(model), at(plan, "model", "num_parameters")
     if _fits(given, counts) and not (shared and model.shared_layers):
         return
     if shared and not _outside(given, shared, counts[0].high):
         reason = "has attention and feed-forward layers that may share weights, which are not counted"
-        remedy = "" if model.shared_layers else "set shared_layers: false where each layer has weights of its own"
-        raise Unresolved(place, reason, remedy)
+        if model.shared_layers:
+            raise Uncovered(place, reason)
+        raise Unresolved(place, reason, "set shared_layers: false where each layer has weights of its own")
     least = f", or {billions(shared)} or more where layers share weights" if shared else ""
     yield Violation(
         place,
@@ -365,7 +367,7 @@ def active_parameters(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the plan gives no active parameters")
     found = _visited_in_hybrid(model) if shape is None else _visited(model, shape)
     if found is None or model.attention in {"linear", "none"}:
-        raise Unresolved(at(plan, "model"), UNCOUNTED)
+        raise not_counted(plan, at(plan, "model"), UNCOUNTED)
     low, high, visited = found
     if _outside(model.num_active_parameters, low, high):
         is_latent = model.attention == "latent"

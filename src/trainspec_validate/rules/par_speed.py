@@ -20,7 +20,7 @@ from trainspec_validate.performance.derived.speed import (
     step_time,
     visited_parameters,
 )
-from trainspec_validate.rules import NotApplicable, Place, Unresolved, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Place, Uncovered, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._groups import check_group
 
 FORWARD_FLOPS, FULL_FLOPS = 2, 6
@@ -155,7 +155,7 @@ def _done(plan: TrainingPlan, cluster: ClusterProfile) -> tuple[StepTime, float,
         raise NotApplicable("the plan gives no speed")
     if done is None or peak is None:
         what = "operations of a step are not counted" if done is None else "peak in its format is not known"
-        raise Unresolved(at(plan, "performance", step.key), f"gives a speed, but the {what}")
+        raise Unresolved(at(plan, "performance", step.key), f"gives a speed, but the {what}", "state it")
     return step, done, peak
 
 
@@ -193,7 +193,7 @@ def _speed(plan: TrainingPlan) -> _Speed:
     if plan.model.family not in BY_PARAMETERS:
         family = plan.model.family
         reason = f"gives the speed of a model of the family {family}, whose operations are not counted by parameters"
-        raise Unresolved(at(plan, "model", "family"), reason)
+        raise Uncovered(at(plan, "model", "family"), reason)
     active = visited_parameters(plan.model)
     if active is None:
         reason = "gives a speed, but not the parameters that a token of the mixture of experts visits"

@@ -22,6 +22,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 
 _SETTINGS = "training_args.bin"
 _CONFIG = frozenset({"config.json", "adapter_config.json"})
+_MOST_COMPARED = 1_000
 _MAX_COMPARED_BYTES = 10_000_000
 
 
@@ -34,6 +35,10 @@ def read(checkpoint: Checkpoint) -> None:
     is_named = is_step_name(checkpoint.root.name) and not any(name.endswith(".distcp") for name in held)
     is_whole = MARK in checkpoint.files
     if not (is_checkpoint(checkpoint.root.name, held) if is_whole else is_named and _holds_state(held)):
+        return
+    if not is_whole and _is_adapter_alone(checkpoint, held):
+        words = "holds an adapter alone, as next to it no checkpoint has the state of a Trainer: it is for use"
+        checkpoint.doubts[""] = (words, "save the optimizer too to resume from it")
         return
     checkpoint.formats.append("Hugging Face Trainer")
     if is_whole:
@@ -49,6 +54,16 @@ def read(checkpoint: Checkpoint) -> None:
         checkpoint.report("mark", "", words, "the save was interrupted: resume from an earlier checkpoint")
     _check_state(checkpoint, held)
     _check_rng(checkpoint)
+
+
+def _is_adapter_alone(checkpoint: Checkpoint, held: set[str]) -> bool:
+    """Whether only an adapter of PEFT was saved, as scripts do, in each checkpoint of a directory."""
+    models = weights(held)
+    if not models or resume_state(held) or not all(name.startswith("adapter_model") for name in models):
+        return False
+    beside = [path for path in checkpoint.root.parent.iterdir() if is_step_name(path.name) and path.is_dir()]
+    names = [{path.name for path in each.iterdir()} for each in beside[:_MOST_COMPARED]]
+    return len(beside) <= _MOST_COMPARED and not any(MARK in each or resume_state(each) for each in names)
 
 
 def _holds_state(held: set[str]) -> bool:

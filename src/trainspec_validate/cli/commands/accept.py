@@ -71,8 +71,20 @@ Exit codes:
     metavar="SECONDS",
     help="Longest time that a node may take with --over.",
 )
-@click.option("--output", type=click.Path(dir_okay=False), metavar="FILE", help="Where to write profile and nodes.")
-@click.option("--statement", type=click.Path(dir_okay=False), metavar="FILE", help="Where to write what is to sign.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    callback=terminal.no_standard_output,
+    help="Where to write profile and nodes.",
+)
+@click.option(
+    "--statement",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    callback=terminal.no_standard_output,
+    help="Where to write what is to sign.",
+)
 @click.option("--verify", type=click.Path(dir_okay=False), metavar="FILE", help="Compare with what --output wrote.")
 @click.option(
     "--format",

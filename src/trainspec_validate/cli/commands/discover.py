@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands.import_ import MAX_NUM_NODES, valid_name
 from trainspec_validate.cli.commands.imported import hand_over
 from trainspec_validate.interop.discover import LocalMachine
@@ -19,7 +20,13 @@ Examples:
   srun --ntasks 1 trainspec discover --output node.yaml
 """
 )
-@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    callback=terminal.or_standard_output,
+    help="Where to write, instead of stdout.",
+)
 @click.option("--num-nodes", type=click.IntRange(1, MAX_NUM_NODES), help="Nodes like this one in the cluster.")
 @click.option("--name", metavar="NAME", help="Name of the document.")
 @click.option("--force", is_flag=True, help="Overwrite what is there.")

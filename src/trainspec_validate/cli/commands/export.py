@@ -34,7 +34,12 @@ Examples:
 @click.option("wanted", "--to", metavar="FORMAT", help="Format, or `all`; --list shows what there is.")
 @click.option("--cluster", type=_File, help="Cluster profile, where the plan refers to none.")
 @click.option("--policy", type=_File, help="Checkpoint policy of the job.")
-@click.option("-o", "--output", type=click.Path(), help="File or directory to write; standard output without it.")
+@click.option(
+    *("-o", "--output"),
+    type=click.Path(),
+    callback=terminal.or_standard_output,
+    help="File or directory to write; standard output without it.",
+)
 @click.option("--force", is_flag=True, help="Overwrite what is there, and write although the validator finds errors.")
 @click.option("listing", "--list", is_flag=True, help="List the formats.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter per option

@@ -11,8 +11,7 @@ import click
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
-from trainspec_validate.documents.load import load_text
-from trainspec_validate.documents.types import Document, read
+from trainspec_validate.documents.types import Document
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.system.atomic import new_file, refuse_link, refuse_unwritable, write_all
 from trainspec_validate.system.boundary import InputError, reason_of
@@ -28,6 +27,7 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
         Failure: the file cannot be read, is of another kind, lacks what the kind needs, or has errors that are not
             allowed.
     """
+    from trainspec_validate.pipeline.form import read_whole  # noqa: PLC0415 - `--help` goes without
     from trainspec_validate.pipeline.validation import validate  # noqa: PLC0415 - `--help` goes without
 
     try:
@@ -42,10 +42,14 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
         raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or continue with --force")
     for entry in report.documents:
         if entry.path == path and entry.kind == kind:
-            data = load_text(entry.text.encode(), path).data
-            if data.get("unknowns"):
-                terminal.tell(f"{path}: not known, and taken by its default: {', '.join(data['unknowns'])}")
-            return read(kind, data)
+            try:
+                found_document = read_whole(kind, entry.text, path)
+            except InputError as error:
+                raise Failure.of(error) from error
+            unknowns = getattr(found_document, "unknowns", ())
+            if unknowns:
+                terminal.tell(f"{path}: not known, and taken by its default: {', '.join(unknowns)}")
+            return found_document
     if kinds:
         raise Failure(f"{path}: a {kind} is wanted, this is a {kinds[0]}")
     why = f"{found}, and no {kind} can be read; " if errors else f"this is no {kind} that can be read; "

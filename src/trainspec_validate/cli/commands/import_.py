@@ -58,7 +58,11 @@ Examples:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--format", "format_name", metavar="NAME", help="Format of every file, if its content does not show it.")
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout."
+    *("-o", "--output"),
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    callback=terminal.or_standard_output,
+    help="Where to write, instead of stdout.",
 )
 @click.option("--num-nodes", type=click.IntRange(1, MAX_NUM_NODES), help="Nodes of the cluster; wins over the files.")
 @click.option("--name", metavar="NAME", help="Name of the document; wins over the files.")

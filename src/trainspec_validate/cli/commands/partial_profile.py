@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 from typing import Any, cast
 
-import msgspec
-
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import LoadError, load_file
-from trainspec_validate.documents.types import ClusterProfile, read
+from trainspec_validate.documents.types import ClusterProfile, SchemaMismatch, read
 
 _KIND = "ClusterProfile"
 _UNNAMED = "unnamed"
@@ -38,7 +36,7 @@ def partial_profile(path: str) -> tuple[ClusterProfile, list[str]] | None:
     completed, assumed = _completed(data)
     try:
         profile = read(_KIND, completed)
-    except msgspec.ValidationError as error:
+    except SchemaMismatch as error:
         raise Failure(f"{path}: no graph: {error}; see: trainspec-validate {path}") from error
     return cast("ClusterProfile", profile), assumed
 

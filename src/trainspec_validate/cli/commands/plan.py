@@ -107,9 +107,19 @@ Examples:
 )
 @click.option("--top", type=click.IntRange(1, 100), default=5, show_default=True, help="Plans to show.")
 @click.option("--format", "style", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--output", type=click.Path(file_okay=False), help="Write plan.yaml and checkpoint.yaml here.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False),
+    callback=terminal.no_standard_output,
+    help="Write plan.yaml and checkpoint.yaml here.",
+)
 @click.option("--pick", "picked", type=click.IntRange(1, 100), default=1, show_default=True, help="Plan to write.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Draw step time against memory into this SVG file.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False),
+    callback=terminal.no_standard_output,
+    help="Draw step time against memory into this SVG file.",
+)
 @click.option("--force", is_flag=True, help="Overwrite what is there, and plan in spite of errors.")
 def command(cluster: str, model: str | None, predicted: str | None, **options: Any) -> int:
     """Search the best way to train a model on a cluster, and write its plan and checkpoint policy.

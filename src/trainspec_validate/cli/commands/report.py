@@ -33,7 +33,11 @@ Exit codes:
 )
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write, instead of stdout."
+    *("-o", "--output"),
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    callback=terminal.or_standard_output,
+    help="Where to write, instead of stdout.",
 )
 @click.option(
     "--profile",

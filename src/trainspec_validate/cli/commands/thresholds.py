@@ -30,7 +30,12 @@ Examples:
     metavar="NUMBER",
     help="Nodes of the benchmark.  [default: all of the group]",
 )
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write; standard output without it.")
+@click.option(
+    *("-o", "--output"),
+    type=click.Path(dir_okay=False),
+    callback=terminal.or_standard_output,
+    help="File to write; standard output without it.",
+)
 @click.option("--force", is_flag=True, help="Overwrite what is there, and write although the validator finds errors.")
 def command(  # noqa: PLR0913
     *, cluster: str, program: str, node_group: str | None, num_nodes: int | None, output: str | None, force: bool

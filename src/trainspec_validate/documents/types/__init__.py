@@ -81,6 +81,9 @@ __all__ = [
     "without",
 ]
 
+SchemaMismatch = msgspec.ValidationError
+"""Raised where a value does not satisfy the schema, under a name for rooms that do not import the library."""
+
 
 def read(kind: str, data: Any) -> Document:
     """Turn a plain value that satisfies the published schema into its typed document.

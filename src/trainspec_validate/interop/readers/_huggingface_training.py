@@ -170,6 +170,8 @@ def write_training(draft: Draft) -> None:
             draft.lacks(pointer, f"the file {path[:120]} decides it, which is not read")
         if compute != "fp32" or not write_loaded(draft):
             write_deepspeed_formats(draft, compute, how)
+            why = f"the communication_data_type of {path[:120]}, which is not read, or the format of the products"
+            draft.drop([("precision", "reduction")], why)
     else:
         _write_sharding(draft)
         if compute != "fp32" or not write_loaded(draft):

@@ -36,6 +36,11 @@ _OTHER_PROGRAMS = re.compile(
 )
 """Programs of models that are no plain decoders."""
 _SEQUENCE_TO_SEQUENCE = re.compile(r"(?i)(?:^|[_-])t5(?![0-9a-z])|_bart|enc_?dec")
+_SEEN = re.compile(
+    r"^(?:[a-z]+_)*(?:vision|visual|vit|image|img|audio|video|mm|multimodal|projector)_"
+    r"(?!(?:data|path|dir|root|folder|token_id|tag)s?$)[a-z_]+$|^patch_(?:size|dim)$"
+)
+"""Arguments of an encoder of images, video or sound, whose weights the shape of the decoder leaves out."""
 _VISION = ("vision_model_type", "img_h")
 _TWO_PARTS = "the model has an encoder and a decoder, of which a plan has no shape"
 _PATTERNS = ("hybrid_override_pattern", "hybrid_layer_pattern")
@@ -81,6 +86,10 @@ def write_model(draft: Draft) -> None:
 def _count_more(draft: Draft) -> None:
     """Parameters that arguments ask for and the shape leaves out: norms of queries and keys, biases of their input."""
     normed, biased = draft.flag("qk_layernorm"), draft.flag("add_qkv_bias")
+    for part, value in draft.values.items():
+        if _SEEN.search(part) and value not in (None, False):
+            draft.more_parameters = f"{part[:60]} is given, so the model has a part beside the decoder"
+            return
     if draft.reasons("qk_layernorm", "add_qkv_bias"):
         draft.more_parameters = draft.reasons("qk_layernorm", "add_qkv_bias")[0]
         return

@@ -10,6 +10,9 @@ from trainspec_validate.interop.readers._megatron_precision import write_precisi
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, is_count, like, name_of, shown
 
 MAX_LENGTH = 16 * 1024
+_VARIABLE = ("variable_seq_lengths", "enable_variable_seq_lengths")
+_KINDS = ("model", "model_type")
+"""Settings whose value names the kind of a model."""
 _GROUP = re.compile(r"\(([^()]*)\)\*([0-9]{1,4})")
 _REPEAT = re.compile(r"([A-Za-z|])\*([0-9]{1,4})")
 
@@ -74,8 +77,22 @@ def write_plan(draft: Draft, *, logged: bool = False) -> None:
     _write_sharding(draft)
     _write_batch(draft)
     _write_ramp(draft)
+    _leave_tokens_open(draft)
     write_precision(draft, logged=logged)
     _write_job(draft)
+
+
+def _leave_tokens_open(draft: Draft) -> None:
+    """Leave open the tokens of a step where sequences differ in length, or are latents of a diffusion model."""
+    why = ""
+    for name, value in draft.values.items():
+        if name in _VARIABLE and draft.flag(name):
+            why = f"{name}: sequences are as long as they come, and seq_length is the most"
+        elif name.rpartition(".")[2] in _KINDS and isinstance(value, str) and "diffusion" in value.casefold():
+            why = f"{name} is {value[:40]}: a diffusion model trains on latents, and not on tokens"
+    if why:
+        for place in (("batch", "global_tokens"), ("job", "num_tokens")):
+            draft.lacks(place, why)
 
 
 def _write_degrees(draft: Draft) -> None:

@@ -46,6 +46,7 @@ _OTHER_NAMES = re.compile(
 _OTHER_SETTINGS = re.compile(
     r"^(?:model\.)?(?:encoder|decoder|mm_cfg|vision|hyena|retro|image_encoder|perception)\.|split_rank$|mamba|hyena|_recurrent$|^is_retro$"
 )
+_OPERATORS = re.compile(r"(?i)hyena|mamba|griffin|recurrent")
 _GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
 _SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
 _JUDGED, _LEAST_KNOWN = 8, 5
@@ -263,6 +264,8 @@ def _leave_open(draft: Draft, setting: str) -> None:
             draft.facts[section].pop(key, None)
             draft.derived.pop((section, key))
             draft.lacks((section, key), f"{setting} shows that the model is not a plain decoder")
+    if _OPERATORS.search(f"{setting} {draft.values.get(setting)}"):
+        draft.drop([("model", "attention")], f"{setting} shows layers with another operator than attention")
 
 
 def _other_model(values: Mapping[str, Any]) -> str | None:

@@ -35,9 +35,14 @@ def compute_formats(precision: Precision) -> tuple[str, ...]:
     return FORMATS_OF_RECIPE[precision.recipe.format] if precision.recipe else (precision.compute,)
 
 
+def is_transformer(model: Model) -> bool:
+    """Whether the keys of a shape are those of a transformer, dense or with experts."""
+    return model.family in {"dense-transformer", "moe-transformer"}
+
+
 def shape_of(model: Model) -> Shape | None:
     """The shape of a transformer whose keys are all there; None for other families and incomplete shapes."""
-    if model.family not in {"dense-transformer", "moe-transformer"}:
+    if not is_transformer(model):
         return None
     if not (model.num_layers and model.hidden_size and model.num_attention_heads and model.vocabulary_size):
         return None

@@ -18,7 +18,7 @@ from trainspec_validate.performance.costs.transformer import Shape
 from trainspec_validate.performance.derived.job import JobNodes, find_job_nodes, job_network
 from trainspec_validate.performance.derived.machine import machine_of_group
 from trainspec_validate.performance.derived.optimizer import optimizer_state
-from trainspec_validate.performance.derived.plan import compute_formats, computed_shape_of
+from trainspec_validate.performance.derived.plan import compute_formats, computed_shape_of, is_transformer
 from trainspec_validate.performance.derived.state import STAGES
 from trainspec_validate.performance.derived.trained import Trained
 from trainspec_validate.performance.topology.graph import Topology, topology_of
@@ -29,7 +29,11 @@ accelerator table are between 0.51 and 0.97 with a median of 0.78 (stas00/ml-eng
 
 
 class Unpredictable(Exception):  # noqa: N818 - an answer, not an error
-    """The documents lack what a prediction needs; the text names it."""
+    """The documents lack what a prediction needs, or no formula covers what they state; the text says which."""
+
+    def __init__(self, words: str, *, is_uncovered: bool = False) -> None:
+        super().__init__(words)
+        self.is_uncovered = is_uncovered
 
 
 def is_tpu(accelerator: str) -> bool:
@@ -152,7 +156,8 @@ def model_facts(
     """
     shape = computed_shape_of(model)
     if shape is None:
-        raise Unpredictable(f"the shape of {model.name} is not that of a complete transformer")
+        words = f"the shape of {model.name} is not that of a complete transformer"
+        raise Unpredictable(words, is_uncovered=not is_transformer(model))
     gradients = precision.accumulation or precision.gradients
     parts = trained or Trained(model.num_parameters, 0.0, 0.0)
     share = parts.num_trained / model.num_parameters
@@ -183,7 +188,8 @@ def layout_of(plan: TrainingPlan) -> Layout:
     """
     p, length = plan.parallelism, plan.model.sequence_length
     if plan.synchrony.mode == "local-update":
-        raise Unpredictable("groups of data ranks step apart, and their exchanges are not predicted")
+        words = "groups of data ranks step apart, and their exchanges are not predicted"
+        raise Unpredictable(words, is_uncovered=True)
     if length is None:
         raise Unpredictable("the plan states no sequence length")
     # A plan counts the context ranks among those that share a copy (TS-PAR-004), a layout does not.
