@@ -30,7 +30,7 @@ _END_OF_DOCUMENT = (
     "(NVIDIA/Megatron-LM before c9dfe347, flagos-ai/Megatron-LM-FL@175ae90e) and none in others"
 )
 _OTHER_MODELS = ("decoder_seq_length", "decoder_num_layers", "vision_model_type", "img_h", "bert_binary_head")
-"""Arguments of models with a part beside the decoder."""
+"""Arguments of models with a part next to the decoder."""
 _OTHER_PROGRAMS = re.compile(
     r"(?i)bert|(?:^|[_-])t5|_ict|vision|vit|dino|retro|mamba|hybrid|hyena|vlm|llava|mimo|multimodal|realm"
 )
@@ -88,7 +88,7 @@ def _count_more(draft: Draft) -> None:
     normed, biased = draft.flag("qk_layernorm"), draft.flag("add_qkv_bias")
     for part, value in draft.values.items():
         if _SEEN.search(part) and value not in (None, False):
-            draft.more_parameters = f"{part[:60]} is given, so the model has a part beside the decoder"
+            draft.more_parameters = f"{part[:60]} is given, so the model has more parts than the decoder"
             return
     if draft.reasons("qk_layernorm", "add_qkv_bias"):
         draft.more_parameters = draft.reasons("qk_layernorm", "add_qkv_bias")[0]
