@@ -206,9 +206,9 @@ def train(number: int, task: Fields, port: int, checkpoint: Path | None, beats: 
 def fault_of(ranks: list[Any], beats: Any) -> Fields | None:
     """Wait until all ranks have ended; the fault, if a rank ends with an error or none completes a step in time."""
     while any(one.exitcode != 0 for one in ranks):
-        if lost := [(rank, one.exitcode) for rank, one in enumerate(ranks) if one.exitcode]:
-            rank, status = min(lost, key=lambda one: one[1] > 0)  # one ended by a signal: others end as they miss it
-            return {"kind": "process", "rank": rank, "reason": f"its exit status is {status}"}
+        if lost := sorted((one.exitcode > 0, rank, one.exitcode) for rank, one in enumerate(ranks) if one.exitcode):
+            # The first that a signal ended, if any: the others end as they miss it.
+            return {"kind": "process", "rank": lost[0][1], "reason": f"its exit status is {lost[0][2]}"}
         if min(beats) and time.monotonic() - max(beats) > HANG_SECONDS:  # the first step of a rank has no limit
             return {"kind": "hang", "reason": f"no rank completed a step for {HANG_SECONDS:g} s"}
         time.sleep(0.05)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.functions import is_class, runs_by_name, runs_when_called
+from trainspec_validate.checkpoints.libraries import FRAMEWORKS
 from trainspec_validate.checkpoints.limits import UnreadableError
 from trainspec_validate.checkpoints.opening import open_file, read_json, read_small
 from trainspec_validate.checkpoints.pickle_values import Inert, Pairs
@@ -150,6 +151,8 @@ def _name_targets(checkpoint: Checkpoint) -> None:
 
 def _is_plain(name: str) -> bool:
     module, _, own = name.rpartition(".")
+    if is_class(own) and module.partition(".")[0] in FRAMEWORKS:  # settings name classes by their short public paths
+        return True
     return not (runs_by_name(module, own) or (not is_class(own) and runs_when_called(module, own)))
 
 
