@@ -132,9 +132,16 @@ _READERS: Final[dict[str, Callable[[str], Decimal | None]]] = {
 
 
 def written(value: float) -> str:
-    """A number as one would write it in a document: 1800, 50e9, 70.55e9, 4194304, 0.0001."""
+    """A number as one would write it in a document: 1800, 50e9, 70.55e9, 4194304, 0.0001.
+
+    >>> written(50e9), written(float("inf"))
+    ('50e9', 'inf')
+    """
     if not abs(value) < _LARGEST:
-        digits, _, exponent = f"{Decimal(value):.5e}".partition("e")
+        exact = Decimal(value)
+        if not exact.is_finite():
+            return str(value)
+        digits, _, exponent = f"{exact:.5e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
     if abs(value) < 1e5 or not float(value).is_integer():
         return f"{value:.12g}"

@@ -30,7 +30,7 @@ LoadErrorCode = Literal[
 
 MAX_BYTES = int(Limit("a document", 32 * 1024 * 1024, "bytes").most)
 MAX_DEPTH = int(Limit("a document", 64, "levels of nesting").most)
-MAX_VALUES = int(Limit("a document", 1_500_000, "keys and values, aliases expanded").most)
+MAX_VALUES = int(Limit("a document", 2_500_000, "keys and values, aliases expanded").most)
 MAX_ITEMS = int(Limit("a cluster profile, training plan or checkpoint policy", 10_000, "items of one list").most)
 MAX_LAYOUT_ITEMS = int(Limit("the layout of a cluster profile", 100_000, "items of one list").most)
 MAX_ANCHORS = int(Limit("a document", 100_000, "anchors").most)
