@@ -37,12 +37,14 @@ from trainspec_validate.documents.types.conformance import Missing
 
 HONEST = ["kill-rank", "stop-rank", "kill-coordinator", "truncated-shard", "bad-pointer", "null-run"]
 HONEST += ["changed-values", "changed-seed"]
+STEPS = {"bad-pointer": 45, "changed-values": 90}
+"""Steps of jobs that are stopped more often than a short one lasts."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_stack_passes(name: str, tmp_path: Path) -> None:
-    (result,) = run(fake(), tmp_path, scenario(name, num_steps=45 if name == "bad-pointer" else 24))
+    (result,) = run(fake(), tmp_path, scenario(name, num_steps=STEPS.get(name, 24)))
     assert result.state == "pass", failed(result)
     assert result.trials
 
