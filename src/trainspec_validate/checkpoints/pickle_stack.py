@@ -36,7 +36,7 @@ class Stack:
         return self.stack.pop()
 
     def _group(self) -> list[Any]:
-        """What stands above the last mark; both are taken away."""
+        """The values above the last mark, which are taken from the stack with it."""
         if not self.marks:
             raise ValueError("a group has no begin")
         place = self.marks.pop()
