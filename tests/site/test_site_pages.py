@@ -334,7 +334,12 @@ def test_the_search_finds_concepts_before_requirements(tmp_path: Path) -> None:
     (scripts / "bundle.1.js").write_text(
         'location.protocol==="file:"?a(`${new URL("search/search_index.js")`)', encoding="utf-8"
     )
+    worker = scripts / "workers" / "search.1.min.js"
+    worker.parent.mkdir()
+    names_of_nodes = "t.TokenSet.prototype.toString=function(){var s=r[i],o=this.edges[s];e=e+s+o.id}return e}"
+    worker.write_text(names_of_nodes, encoding="utf-8")
     as_files.write_index(tmp_path)
+    assert worker.read_text(encoding="utf-8") == names_of_nodes.replace("o.id", 'o.id+","')
     found = json.loads(index.with_suffix(".js").read_text(encoding="utf-8").partition("= ")[2])["docs"]
     boosts = {entry["location"]: entry["boost"] for entry in found}
     assert "rules/PAR/TS-PAR-001/#bad-example" not in boosts

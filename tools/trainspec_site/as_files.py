@@ -25,6 +25,8 @@ BOOSTS = (
 )
 """How much more than any other place those count that say what something is: terms and model, heads of pages."""
 ONLY_FROM_FILES = re.compile(r'location\.protocol==="file:"(?P<load>\?\w+\(`\$\{new URL\("search/search_index\.js")')
+TOLD_APART_BY = re.compile(r"(TokenSet\.prototype\.toString=.{0,160}?=\w+\+\w+\+\w+\.id)(?=\}return)")
+"""Where lunr 2.3.9 names a node of its tree of words: letters and numbers of nodes without a mark between them."""
 
 
 def write_worker(scripts: Path, cache: Path) -> None:
@@ -45,7 +47,7 @@ def write_index(site: Path) -> None:
     found by the title of its page and by the words of its chapter, a concept before the requirements that use it.
 
     Raises:
-        ValueError: the theme does not load the index as it did, or the site lacks a place that words lead to.
+        ValueError: the theme does not load or search the index as it did, or the site lacks a place that words lead to.
     """
     index = site / SEARCH
     found = json.loads(index.read_text(encoding="utf-8"))
@@ -68,6 +70,21 @@ def write_index(site: Path) -> None:
     if num_places != 1:
         raise ValueError(f"{script.name} loads the index of the search in {num_places} places, not in 1")
     script.write_text(bundle, encoding="utf-8")
+    _tell_words_apart(site)
+
+
+def _tell_words_apart(site: Path) -> None:
+    """Make the search tell nodes of its tree of words apart where words hold digits.
+
+    An edge "1" to node 23 followed by one "4" to node 5 reads like an edge "1" to node 2 and one "3" to node 45, and
+    lunr takes two such nodes for one. What begins like their words then leads to a word that no page holds, at which
+    the search fails, and the page finds nothing.
+    """
+    (script,) = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
+    worker, num_places = TOLD_APART_BY.subn(r'\1+","', script.read_text(encoding="utf-8"))
+    if num_places != 1:
+        raise ValueError(f"{script.name} names the nodes of its words in {num_places} places, not in 1")
+    script.write_text(worker, encoding="utf-8")
 
 
 def _lead(entries: list[dict[str, Any]]) -> None:
