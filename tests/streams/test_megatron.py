@@ -248,7 +248,12 @@ EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=lm}}
 def test_losses_of_evaluations() -> None:
     steps = [line(step, f"lm loss: {step}.5E+00") for step in range(10, 60, 10)]
     text = evaluation(0, "9.5E+00") + "".join(
-        (steps[0], evaluation(10, "5.5E+00"), evaluation(10, "5.5E+00", before="3: "), *steps[1:4])
+        (
+            steps[0],
+            evaluation(10, "5.5E+00"),
+            evaluation(10, "5.5E+00", before="[default7]:").replace("validation", "valid"),
+            *steps[1:4],
+        )
     )
     text += evaluation(40, "NAN") + steps[4] + evaluation(50, "4.5E+00", " on validation set")
     text += evaluation(50, "4.25E+00", " on test set", "[default7]:") + evaluation(50, "3.5E+00", " [hplt]")

@@ -147,7 +147,7 @@ def with_ends(lines: Iterable[Line], mark: bytes, note: Note, end: End) -> Itera
 
 
 def is_failure(words: str) -> bool:
-    """Whether the words of an end say that the program failed, and not that it was told to stop.
+    """Whether the words of an end say that the program failed, and not that it was stopped on purpose.
 
     >>> is_failure("the log ends with: KeyError: 'lr'"), is_failure("the log says: Received SIGTERM")
     (True, False)

@@ -10,12 +10,13 @@ from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats import fit, keys
 
 _LINE: Final = re.compile(
-    r"(?:validation|test) (?:loss|results) at "
+    r"(?P<data>[A-Za-z][\w./-]{1,80}) (?:loss|results) at "
     r"(?:iteration {1,12}(?P<step>\d{1,15})\b|the end of training)(?P<about>[^|\n]{0,200})\|(?P<fields>[^\n]{1,4000})"
 )
 _FIELD: Final = re.compile(r"(?P<name>[\w -]{1,60}?) value: {0,4}(?P<value>[-+0-9.eE]{1,40}|(?i:nan|-?inf))(?= |\||$)")
 _LOSS: Final = re.compile(r"(?P<name>[\w -]{1,50}?)[ _-]loss")
 _PANEL: Final = re.compile(r"\[(?P<name>[\w./-]{1,60})\]")
+_VALIDATION: Final = "validation"
 MOST: Final = 1_000
 """Evaluations between two reports of iterations."""
 
@@ -42,13 +43,13 @@ def evaluation_of(offset: int, text: str) -> Evaluation | None:
         return None
     about = match["about"]
     panel = _PANEL.search(about)
-    data = panel["name"] if panel else "test" if match[0].startswith("test") or "test" in about else "validation"
+    data = "test" if "test" in about else panel["name"] if panel else match["data"]
     values: dict[str, MetricValue] = {}
     for field in _FIELD.finditer(match["fields"]):
         loss, number = _LOSS.fullmatch(field["name"].strip()), fit.number(field["value"])
         if loss and number is not None:
             a = {
-                "train.evaluation.set": keys.attribute_text(data),
+                "train.evaluation.set": keys.attribute_text(_VALIDATION if data == "valid" else data),
                 "train.loss.name": keys.attribute_text(loss["name"]),
             }
             values[keys.join("train.evaluation.loss", a)] = number  # type: ignore[assignment]

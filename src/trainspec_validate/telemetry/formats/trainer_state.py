@@ -97,7 +97,7 @@ class Reader:
         self._last_epoch = epoch
 
     def end(self) -> Iterator[Found]:
-        """What entries leave, the damage of a document that is not whole, and the step of one without entries."""
+        """Rows that wait, the damage of a document that is not whole, and the step of one without entries."""
         yield from self._scalars.end()
         rest = self._list.end()
         if isinstance(rest, Refusal):
