@@ -12,7 +12,7 @@ _RANKS = "the launcher decides the number of ranks, over which the trainer divid
 
 
 def put_sharding(draft: Draft, kind: str, usual: tuple[str, str] = ("", "")) -> None:
-    """What a `sharding_strategy` shards; `usual` is for a file without one: a default with its source, or why none."""
+    """Put the state that a `sharding_strategy` shards; `usual` is a default with its source, or empty with a reason."""
     if not kind and usual[0]:
         draft.put(_SHARDED, usual[0], Default(usual[1]))
     elif not kind:
