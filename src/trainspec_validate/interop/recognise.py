@@ -30,20 +30,12 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "a manifest of Kubernetes; give the script or the configuration that it starts",
     ),
     (
-        (r"\bactor_rollout_ref(?:\.\w|[ \t]*:)|\bverl\.trainer\b", r"\bverl\b|\balgorithm(?:\.\w|[ \t]*:)"),
-        f"settings of verl, which no reader knows; {_SHAPE_AND_STREAM}",
-    ),
-    (
         (
             r"(?m)^(?:checkpoint_dir|model_name|out_dir)[ \t]*:",
             r"(?m)^train[ \t]*:",
             r"(?m)^[ \t]+(?:micro_batch_size|global_batch_size)[ \t]*:",
         ),
         f"settings of LitGPT, which no reader knows; {_SHAPE_AND_STREAM}",
-    ),
-    (
-        (r"\bopenrlhf\.cli\.",),
-        f"arguments of OpenRLHF, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"(?m)^defaults[ \t]*:[ \t]*\S+\.ya?ml", r"(?m)^(?:policy|cluster)[ \t]*:"),
