@@ -92,7 +92,7 @@ def test_rows_that_are_refused(row: str, words: str) -> None:
 
 
 def test_a_cell_that_is_no_number_is_lost() -> None:
-    found = read_text(table("0,,49,tensor(2.5),", "0,,99,2.25,"))
+    found = read_text(table("0,,49,tensor([2.5]),", "0,,99,2.25,"))
     assert found.values(LOSS) == [2.25]
     assert found.lost["value", "train_loss"] == 1
 

@@ -56,7 +56,7 @@ def test_a_table_of_which_no_value_is_read_is_no_pass(tmp_path: Path) -> None:
     path, text = tmp_path / "metrics.csv", f"epoch,boundary_loss,step\n{rows}"
     code, words = output(path, text)
     assert (code, words.splitlines()[-1].partition(":")[0]) == (0, "no metric read")
-    assert "0 readable metrics (the catalog has none for boundary_loss, epoch)" in words
+    assert "0 readable metrics (not read: boundary_loss, epoch)" in words
     assert output(path, text, "--fail-on", "unjudged")[0] == 1
 
 

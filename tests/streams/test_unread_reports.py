@@ -58,7 +58,7 @@ def test_reports_in_another_form_are_named_and_not_judged(tmp_path: Path, line: 
     text = "".join(f"{megatron(step)}\n" for step in range(1, 11)) + f"done\n{line}\n{line}\n"
     code, told = output(tmp_path / "train.log", text, "--fail-on", "unjudged")
     assert "not judged: has reports of a step and a loss that are not read, the first on line 12" in told
-    assert "reports of a step and a loss are not read (2)" in told
+    assert "reports of a step and a loss that are not read (2)" in told
     assert code != 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,11 @@ if TYPE_CHECKING:
 
 Seen = Callable[["RunView"], None]
 Judged = TypeVar("Judged")
-_TRAINER_STATE, _STEPS, _LOSS = "trainer-state", "train.step.count", "train.loss.mean"
+_TRAINER_STATE, _STEPS = "trainer-state", "train.step.count"
+_LOSSES = frozenset({"train.loss.mean", "train.loss.max"})
+_OF_A_LOSS = re.compile("loss", re.IGNORECASE)
+_OF_SCALE = re.compile(r"loss[ _-]?scal", re.IGNORECASE)
+_MOST_NAMED = 4
 _OF_LOSS = ("TS-TEL-055", "TS-TEL-088")
 """Requirements for the course of the loss."""
 _MOST_ATTEMPTS = 4
@@ -147,25 +152,35 @@ def _without_zone(view: RunView) -> Iterator[Unjudged]:
 
 
 def _without_loss(view: RunView) -> Iterator[Unjudged]:
-    """The logs of the Trainer of a run that has completed steps and reports no loss, as under a name of its own."""
+    """The logs of a run that has completed steps and reports no loss that is read.
+
+    They are those of the Trainer, which logs one, and those with values that are called a loss.
+    """
     metrics = {series.key.metric for series in view.job.values()}
+    if _STEPS not in metrics or not metrics.isdisjoint(_LOSSES):
+        return
     for file in view.files:
-        if file.format == _TRAINER_STATE and _STEPS in metrics and _LOSS not in metrics:
-            remedy = "log the loss of training under the name loss"
-            yield Unjudged(file.path, "has no loss at any step, so the course of the loss is unknown", remedy, _OF_LOSS)
+        losses = [name for name in file.unread_names if _OF_A_LOSS.search(name) and not _OF_SCALE.search(name)]
+        if losses or file.format == _TRAINER_STATE:
+            why = f" ({', '.join(losses[:_MOST_NAMED])} not read)" if losses else ""
+            message = f"has no loss at any step{why}, so the course of the loss is unknown"
+            yield Unjudged(file.path, message, "log the loss of training under the name loss", _OF_LOSS)
 
 
 def _unread(run: Sequence[RunFile], view: RunView) -> Iterator[Unjudged]:
-    """The logs with reports of steps in a form that their reader does not read."""
+    """The logs with reports of steps, or losses in them, that their reader does not read."""
+    from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415
     from trainspec_validate.telemetry.formats.source import lines_at  # noqa: PLC0415
 
     paths = {file.name: file.path for file in run}
     for file in view.files:
-        if (offset := file.unread_offset) >= 0:
-            line = lines_at(paths[file.path], [offset]).get(offset, (1, ""))[0]
-            message = f"has reports of a step and a loss that are not read, the first on line {line:,}"
-            remedy = "write the reports of one program, each on a line of its own, in the form of the others"
-            yield Unjudged(file.path, message, remedy, _OF_LOSS)
+        offsets = [offset for offset, _ in file.unread]
+        is_binary = FORMATS[file.format].is_binary
+        lines = {} if is_binary or not offsets else lines_at(paths[file.path], offsets)
+        for offset, what in file.unread:
+            first = f"record {offset + 1:,}" if is_binary else f"line {lines.get(offset, (1, ''))[0]:,}"
+            remedy = "write a number for each loss, in the form of the other reports, and each report on its own line"
+            yield Unjudged(file.path, f"has {what}, the first on {first}", remedy, _OF_LOSS)
 
 
 def _cut(result: CheckResult) -> Iterator[Unjudged]:

@@ -87,8 +87,8 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
     if not _has_step(view):
         yield "no completed step"
     if len(seen) <= 1:
-        unknown = _unknown(view)
-        why = f" (the catalog has none for {_named(unknown)})" if unknown else ""
+        unread = _unread(view)
+        why = f" (not read: {_named(unread)})" if unread else ""
         yield f"{len(seen)} readable metric{'s' * (not seen)}{why}"
     ended = last_end(view)
     status = word(ended, "train.run.status") if ended is not None else None
@@ -96,9 +96,9 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
         yield f"a run that ended as {status}, without the fault"
 
 
-def _unknown(view: RunView) -> list[str]:
-    """Names of values that the catalog has no metric for, those of losses first."""
-    names = dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unknown_names)
+def _unread(view: RunView) -> list[str]:
+    """Names of values that are not read, those of losses first."""
+    names = dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unread_names)
     return sorted(names, key=lambda name: "loss" not in name.casefold())
 
 
@@ -110,9 +110,9 @@ def _named(names: list[str]) -> str:
 
 def _notes(view: RunView, seen: set[str]) -> Iterator[str]:
     """What was left out of files of other programs, or has another number there."""
-    unknown = _unknown(view)
-    if unknown and len(seen) > 1:
-        yield f"values not read: {_named(unknown)}"
+    unread = _unread(view)
+    if unread and len(seen) > 1:
+        yield f"values not read: {_named(unread)}"
     yield from dict.fromkeys(text for file in view.files for text in file.left_out)
     if any(file.is_index for file in view.files):
         yield "the log counts steps from 0, so that its step 0 is step 1 here"

@@ -178,9 +178,9 @@ def _stream_files(files: Iterable[RunFile], digest: Digest, options: Options) ->
             clock=facts.losses.clock if facts.losses else "utc",
             losses=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts)),
             left_out=tuple(f"{loss.message} ({loss.num:,})" for loss in _lost(facts) if loss.reason in _LEFT),
-            unread_offset=next((loss.offset for loss in _lost(facts) if loss.reason == "unread"), -1),
+            unread=tuple((loss.offset, loss.message) for loss in _lost(facts) if loss.reason == "unread"),
             is_index=any(loss.message.startswith(INDEX) for loss in _lost(facts)),
-            unknown_names=tuple(loss.what for loss in _lost(facts) if loss.reason == "unknown-name"),
+            unread_names=facts.losses.unread_names if facts.losses else (),
             incidents=tuple(
                 f"{loss.message} ({loss.num:,} times)" if loss.num > 1 else loss.message
                 for loss in _lost(facts, is_incident=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.model.metrics import Alias
+from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found
 from trainspec_validate.telemetry.formats.local_times import local_us
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.step_rows import StepRows
-from trainspec_validate.telemetry.formats.transcript import Transcript
+from trainspec_validate.telemetry.formats.transcript import OF_COURSE, Transcript
 
-NUMBER = r"[-+0-9.eE]{1,40}|nan|-?inf"
 RATE = "train.learning_rate"
 
 
@@ -29,7 +29,12 @@ class Console:
         """The values of a line by their key."""
         values: dict[str, MetricValue] = {}
         for name, value in told.items():
-            self.names.take(name, value, offset, values)
+            is_text = fit.number(value) is None
+            metrics = {alias.metric for alias in self.names.aliases(name)}
+            if is_text and not metrics.isdisjoint(OF_COURSE):
+                self.transcript.lose_value(name, value, offset)
+            elif not is_text or metrics:
+                self.names.take(name, value, offset, values)
         return values
 
     def untimed(self, offset: int) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats import fit, keys
-from trainspec_validate.telemetry.formats.console import NUMBER, RATE, Console
+from trainspec_validate.telemetry.formats.console import RATE, Console
 from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.printed_numbers import NUMBER
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _HEAD = r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](?P<milli>\d{3})\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] "
@@ -17,7 +18,7 @@ _PROGRESS = re.compile(
 )
 _TIMER = re.compile(
     _HEAD + r"(?:epoch=\d{1,9}/micro_step=\d{1,12}/global_step=|\d{1,9}/)(?P<step>\d{1,12}), "
-    rf"RunningAvgSamplesPerSec=(?:{NUMBER}), CurrSamplesPerSec=(?P<rate>{NUMBER})"
+    rf"RunningAvgSamplesPerSec={NUMBER}, CurrSamplesPerSec=(?P<rate>{NUMBER})"
 )
 _TOGETHER_US = 5_000_000
 """The timer prints its line right after that of the step; its own count begins again with the process."""
@@ -126,6 +127,7 @@ class Reader(Console):
         values = self.take(offset, {"CurrSamplesPerSec": found["rate"]})
         rate = fit.number(found["rate"])
         if rate is not None:
+            self.transcript.tally.read.add("CurrSamplesPerSec")
             values["train.sample.rate"] = rate  # type: ignore[assignment]
         last = self._last
         step = last[1] if last and 0 <= time_us - last[0] <= _TOGETHER_US else None

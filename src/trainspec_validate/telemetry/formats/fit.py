@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any
 
+from trainspec_validate.telemetry.formats.printed_numbers import parse
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_TIME_US = 9_007_199_254_740_991
 _MAX_STEP = 999_999_999_999
@@ -13,7 +15,6 @@ _MAX_SEQUENCE = 999_999_999_999_999
 _MAX_RANK = 99_999_999
 _MAX_IDENTITY = 256
 _MAX_NUMBER_TEXT = 400
-_NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "+inf": "+Inf", "-inf": "-Inf", "infinity": "+Inf", "-infinity": "-Inf"}
 
 Number = float | str
 """A finite number, or "NaN", "+Inf" or "-Inf"."""
@@ -22,31 +23,20 @@ Number = float | str
 def number(value: Any) -> Number | None:
     """A value of a metric.
 
-    >>> number(3), number("2.5e1"), number(float("nan")), number("-inf"), number(True), number("null")
-    (3.0, 25.0, 'NaN', '-Inf', None, None)
+    >>> number(3), number("2.5e1"), number(float("nan")), number("-nan"), number("-inf"), number(True), number("null")
+    (3.0, 25.0, 'NaN', 'NaN', '-Inf', None, None)
     """
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
-        return _from_text(value)
+        found = parse(value)
+        return None if found is None else told(found)
     if not isinstance(value, int | float):
         return None
     try:
         return told(float(value))
     except OverflowError:
         return None
-
-
-def _from_text(text: str) -> Number | None:
-    if len(text) > _MAX_NUMBER_TEXT:
-        return None
-    try:
-        found = float(text)
-    except ValueError:
-        return None
-    if math.isfinite(found):
-        return None if "_" in text else found
-    return _NOT_FINITE.get(text.strip().lower())
 
 
 def told(value: float) -> Number:

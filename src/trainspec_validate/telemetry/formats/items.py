@@ -147,6 +147,8 @@ class Losses:
     """Metrics of the catalog that a file states, by name, in formats that state anything; at most 10,000."""
     end: tuple[int, str] | None = None
     """Place and words of what a log ends with, where it says why its program ended."""
+    unread_names: tuple[str, ...] = ()
+    """Names with values of which none was read."""
 
 
 Item = tuple[int, Record | Refusal | Losses]

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from trainspec_validate.telemetry.formats.printed_numbers import NUMBER, VALUE
+
 _LOSS: Final = "train.loss.mean{train.loss.name=total}"
 NORM, RATE, TOKENS, DURATION = "train.gradient.norm", "train.learning_rate", "train.token.rate", "train.step.duration"
-_NUMBER: Final = r"[-+0-9.eE]{1,40}|nan|-?inf"
 _EVALUATED: Final = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"
 _BITS: Final = 1.4426950408889634
 """Of a natural logarithm to base 2, in which fairseq prints losses, next to `ppl`, which is 2 to their power."""
@@ -57,7 +58,7 @@ FORMS: Final = {
         "console log of build-nanogpt, lines with step and loss:",
         b" | loss: ",
         re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>\d{1,12}) \| (?P<fields>loss: .{1,400})"),
-        _fields(rf"(?:^|\| ){_WORD}(?:: | )(?P<value>{_NUMBER})(?=ms| |$)"),
+        _fields(rf"(?:^|\| ){_WORD}(?:: | )(?P<value>{NUMBER}(?=ms| |$)|{VALUE}(?= |$))"),
         {**_LLM_C, "dt": (DURATION, 1000.0), "tok/sec": (TOKENS, 1.0)},
         "step     5 | loss: 9.512345 | lr 5.0350e-06 | norm: 4.5000 | dt: 410.25ms | tok/sec: 1277966.93",
         is_index=True,
@@ -66,8 +67,8 @@ FORMS: Final = {
     "build-nanogpt-file": Form(
         "log.txt of build-nanogpt, lines with train, val or hella",
         b"",
-        re.compile(r"^(?P<step>\d{1,12}) (?P<fields>(?:train|val|hella) [-+\d.einfa]{1,40})$"),
-        _fields(rf"{_WORD} (?P<value>{_NUMBER})$"),
+        re.compile(r"^(?P<step>\d{1,12}) (?P<fields>(?:train|val|hella) \S[^\n]{0,100})$"),
+        _fields(rf"{_WORD} (?P<value>{VALUE})$"),
         {"train": (_LOSS, 1.0), "val": (_EVALUATED.format("val"), 1.0)},
         "5 train 9.512345",
         is_index=True,
@@ -76,7 +77,7 @@ FORMS: Final = {
         "main.log of llm.c, lines with s: and trl:",
         b"",
         re.compile(r"^s:(?P<step>\d{1,12}) (?P<fields>(?:trl|tel|eval):.{1,200})$"),
-        _fields(rf"(?:^| ){_WORD}:(?P<value>{_NUMBER})(?= |$)"),
+        _fields(rf"(?:^| ){_WORD}:(?P<value>{VALUE})(?= |$)"),
         {**_LLM_C, "trl": (_LOSS, 1.0), "tel": (_EVALUATED.format("val"), 1.0)},
         "s:5 trl:10.4323 lr:0.000005 norm:8.45",
         is_index=True,
@@ -86,8 +87,8 @@ FORMS: Final = {
         b" | loss ",
         re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>\d{1,12})/(?P<total>\d{1,12}) \| (?P<fields>loss .{1,400})"),
         _fields(
-            rf"(?:^|\| ){_WORD} (?P<value>{_NUMBER}) ?(?=\(|\||$)",
-            rf"\| (?P<value>{_NUMBER}) (?P<name>ms)(?= |$)",
+            rf"(?:^|\| ){_WORD} (?P<value>{VALUE}) ?(?=\(|\||$)",
+            rf"\| (?P<value>{NUMBER}) (?P<name>ms)(?= |$)",
         ),
         {**_LLM_C, "ms": (DURATION, 1000.0)},
         "step    5/19560 | loss 10.5568 (+nanz)| norm 10.79 (+nanz)| lr 4.29e-06 | 410.25 ms | 40.0% bf16 MFU",
@@ -118,8 +119,8 @@ FORMS: Final = {
             r"(?=[^\n]{0,4000}?num_updates\"?[=:] ?\"?(?P<step>\d{1,12}))(?P<fields>[^\n]{1,4000})"
         ),
         _fields(
-            rf"(?:^|[ ,{{\"])(?P<name>loss)\"?[=:] ?\"?(?P<value>{_NUMBER})(?=[\", (}}][^\n]*\bppl\b)",
-            rf"(?:^|[ ,{{\"])(?P<name>lr|gnorm)\"?[=:] ?\"?(?P<value>{_NUMBER})(?=[\", (}}]|$)",
+            rf"(?:^|[ ,{{\"])(?P<name>loss)\"?[=:] ?\"?(?P<value>{VALUE})(?=[\", (}}][^\n]*\bppl\b)",
+            rf"(?:^|[ ,{{\"])(?P<name>lr|gnorm)\"?[=:] ?\"?(?P<value>{VALUE})(?=[\", (}}]|$)",
         ),
         {"loss": (_LOSS, _BITS), "lr": (RATE, 1.0), "gnorm": (NORM, 1.0)},
         "| epoch 001: 450 / 1891 loss=11.521, ppl=1886.05, num_updates=445, lr=8.90889e-05, gnorm=1.543",
@@ -129,9 +130,9 @@ FORMS: Final = {
         "console log of the Hugging Face Trainer, lines with loss and epoch",
         b"'epoch': ",
         re.compile(
-            rf"\{{(?P<fields>'(?:eval_)?loss': '?(?:{_NUMBER})'?, [^{{}}\n]{{0,4000}}'epoch': [^{{}}\n]{{1,40}})\}}"
+            rf"\{{(?P<fields>'(?:eval_)?loss': '?{VALUE}'?,[^{{}}\n]{{0,4000}}'epoch': [^{{}}\n]{{1,40}})\}}"
         ),
-        _fields(rf"'(?P<name>[\w ./-]{{1,120}})': '?(?P<value>{_NUMBER})'?(?=,|$)"),
+        _fields(rf"'(?P<name>[\w ./-]{{1,120}})': '?(?P<value>{VALUE})'?(?=,|$)"),
         {
             "loss": (_LOSS, 1.0),
             "learning_rate": (RATE, 1.0),

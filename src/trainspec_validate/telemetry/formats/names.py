@@ -91,7 +91,14 @@ class Names:
             self._convert(alias, key, name, number, offset, into)
             for alias, key in zip(aliases, self._keys_of(name, aliases), strict=True)
         ]
+        if any(taken):
+            self.note_read(name)
         return any(taken)
+
+    def note_read(self, name: str) -> None:
+        """Note that a value of a name was read."""
+        if len(self.tally.read) < _MAX_NAMES:
+            self.tally.read.add(name)
 
     def _keys_of(self, name: str, aliases: tuple[Alias, ...]) -> tuple[str, ...]:
         """The key of the series of each alias of a name."""

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.console import NUMBER, Console
+from trainspec_validate.telemetry.formats.console import Console
 from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
+from trainspec_validate.telemetry.formats.printed_numbers import VALUE
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _BAR = re.compile(r"(?:^|[\r\n ])(?:Epoch|Training epoch) (?P<epoch>\d{1,6})[:,]")
 _NEMO_FIELD = re.compile(
-    rf"(?:[\[,|] {{0,4}})(?P<name>[A-Za-z][A-Za-z_/ ]{{0,60}})(?:=|: {{0,4}})(?P<value>{NUMBER})(?=[,\]| ]|$)"
+    rf"(?:[\[,|] {{0,4}})(?P<name>[A-Za-z][A-Za-z_/ ]{{0,60}})(?:=|: {{0,4}})(?P<value>{VALUE})(?=[,\]| ]|$)"
 )
 _GLOBAL = "global_step"
 _ROUNDED = re.compile(r"[eE]\+?\d")
@@ -37,7 +38,7 @@ class Reader(Console):
 
     def _bar(self, offset: int, text: str) -> Iterator[Found]:
         told = {field["name"].strip(): field["value"] for field in _NEMO_FIELD.finditer(text)}
-        if "reduced_train_loss" not in told:
+        if fit.number(told.get("reduced_train_loss")) is None:
             yield (
                 offset,
                 Refusal(

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal, be
 from trainspec_validate.telemetry.formats.line_forms import DURATION, FORMS, NORM, RATE, TOKENS
 from trainspec_validate.telemetry.formats.local_times import local_us
 from trainspec_validate.telemetry.formats.step_rows import StepRows
-from trainspec_validate.telemetry.formats.transcript import Transcript
+from trainspec_validate.telemetry.formats.transcript import OF_COURSE, Transcript
 
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _TIME: Final = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](?P<milli>\d{3}))?(?!\d)")
@@ -94,7 +94,7 @@ class Reader:
             return
         values = self._values(block)
         if not values:
-            if self._form.more is None and not block.told:
+            if self._form.more is None and not any(_number(text) is not None for text in block.told.values()):
                 yield block.offset, Refusal("the line has no loss that is a number", self._form.example, "value")
             return
         is_trained = any(key.startswith(("train.loss", RATE, NORM)) for key in values)
@@ -111,8 +111,14 @@ class Reader:
         lose, values, known = self._transcript.lose, dict[str, MetricValue](), self._form.metrics
         for name, text in block.told.items():
             key, divisor = known.get(name, _UNKNOWN)
-            number = fit.number(text.replace(",", "") if "," in text else text)
-            if not key or number is None:
+            number = _number(text)
+            if number is None and key.partition("{")[0] in OF_COURSE:
+                self._transcript.lose_value(name, text, block.offset)
+            elif number is None and key:
+                lose("value", name, f"{name} has values that are no numbers, such as {text[:40]!r}", block.offset)
+            elif number is None and not self._form.more:
+                continue  # a word of the line
+            elif not key or number is None:
                 lose("unknown-name", name, f"the catalog has no metric for {name!r}", block.offset)
             elif key in {DURATION, TOKENS} and self._has_evaluated:
                 lose("meaning", key, "the time of a step has that of the evaluation before it", block.offset)
@@ -139,6 +145,12 @@ class Reader:
             transcript.lose("time", "time", "times have no zone; they are taken for UTC", 0)
         transcript.clock = "local" if zone is None else "utc"
         return local_us(f"{found['time'].replace('T', ' ')}.{found['milli'] or '000'}", zone)
+
+
+def _number(text: str) -> fit.Number | None:
+    """A value, whose digits may be in groups."""
+    found = fit.number(text)
+    return fit.number(text.replace(",", "")) if found is None and "," in text else found
 
 
 def _step(match: re.Match[str], name: str) -> int | None:

@@ -148,7 +148,7 @@ def _of_line(offset: int, text: str, reader: Reader, transcript: Transcript) -> 
         return
     num_unread = num_reports(text) - (transcript.num_passed == num_passed)
     if num_unread > 0:
-        transcript.lose("unread", "reports", "reports of a step and a loss are not read", offset, num_unread)
+        transcript.lose("unread", "reports", "reports of a step and a loss that are not read", offset, num_unread)
 
 
 def _text(raw: bytes, mark: bytes) -> str | Refusal:

@@ -281,6 +281,7 @@ class _Spoken:
         match = pattern.form.fullmatch(plain)
         parts = match.groupdict() if match else {}
         attributes = {key: keys.attribute_text(text.format(**parts)) for key, text in pattern.attributes.items()}
+        self._names.note_read(name)
         into.setdefault(keys.join(pattern.metric, attributes), found)  # type: ignore[arg-type]
 
     def _form(self, name: str) -> Pattern | None:

@@ -148,6 +148,7 @@ class StepRows:
             return
         if row.is_trained and step is not None:
             yield from self._follow(offset, time_us, step, is_restarted=row.is_restarted)
+            self._transcript.absent.take(offset, values)
             values[STEPS] = float(step)
         else:
             self._is_restarted |= row.is_restarted

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from trainspec_validate.telemetry.formats.items import Loss, LossReason
 
 _MAX_ENTRIES = 1_000
+_OF_NAMES: Final = frozenset({"unknown-name", "quantity", "value"})
+"""Reasons for which a value of a name is not read."""
 
 
 @dataclass(slots=True)
@@ -21,6 +24,8 @@ class Tally:
     """Losses so far, by reason and name; bounded, whatever a file holds."""
 
     _entries: dict[tuple[LossReason, str], _Entry] = field(default_factory=dict)
+    read: set[str] = field(default_factory=set)
+    """Names of which a value was read; bounded by those who add them."""
     _num_beyond: int = 0
     _beyond_offset: int = -1
 
@@ -39,6 +44,10 @@ class Tally:
                 return
             entry = self._entries[reason, what] = _Entry(message[:400], offset)
         entry.num += num
+
+    def unread_names(self) -> tuple[str, ...]:
+        """Names with values of which none was read, in order of the first occurrence."""
+        return tuple(dict.fromkeys(what for reason, what in self._entries if reason in _OF_NAMES and what not in self.read))
 
     def losses(self) -> tuple[Loss, ...]:
         """Everything that was lost, in order of the first occurrence."""

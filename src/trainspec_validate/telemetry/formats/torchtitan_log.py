@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.console import NUMBER, Console
+from trainspec_validate.telemetry.formats.console import Console
 from trainspec_validate.telemetry.formats.items import Found, Refusal
+from trainspec_validate.telemetry.formats.printed_numbers import NUMBER, VALUE
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
@@ -24,7 +25,9 @@ _LINE: Final = re.compile(
     r"step: {1,6}(?P<step>\d{1,12}) {1,4}(?P<fields>loss: [^\n]{1,2000})"
 )
 _RANK: Final = re.compile(r"\[(?:rank ?)?(?P<rank>\d{1,7})\]:")
-_FIELD: Final = re.compile(rf"(?P<name>[a-z_]{{1,40}}): {{1,8}}(?P<value>(?:{NUMBER}|[\d,]{{1,20}}))(?=GiB|%|\s|$)")
+_FIELD: Final = re.compile(
+    rf"(?P<name>[a-z_]{{1,40}}): {{1,8}}(?P<value>(?:{NUMBER}|[\d,.]{{1,20}})(?=GiB|%|\s|$)|{VALUE}(?=\s|$))"
+)
 _MARK: Final = " - INFO - step: "
 _NAMES: Final = {
     "loss": "loss_metrics/global_avg_loss",

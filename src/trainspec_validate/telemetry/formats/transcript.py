@@ -9,6 +9,7 @@ from typing import Any
 from trainspec_validate.documents.types.stream import Event, Head, MetricValue, Producer, Sample, ScopeName
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.telemetry.formats import fit
+from trainspec_validate.telemetry.formats.absent_losses import AbsentLosses
 from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.items import Clock, Given, Losses, LossReason, Stated
 from trainspec_validate.telemetry.formats.printed_saves import PrintedSaves
@@ -17,6 +18,8 @@ from trainspec_validate.telemetry.formats.tally import Tally
 ORIGIN = "org.trainspec.import"
 """Key of `head.extensions` that says what a converted stream was, and what its times and numbers are worth."""
 UNKNOWN_RUN = "unknown"
+OF_COURSE = frozenset({"train.loss.mean", "train.loss.max", "train.evaluation.loss", "train.gradient.norm"})
+"""Metrics whose course is judged, so that a value which cannot be read leaves the file not judged."""
 _MAX_STATED = 10_000
 
 
@@ -48,6 +51,8 @@ class Transcript:
     num_refusals: int = 0
     num_passed: int = 0
     """Lines that its reader passed over as text."""
+    absent: AbsentLosses = field(default_factory=AbsentLosses)
+    """Reports of optimizer steps without a loss."""
     saves: PrintedSaves = field(init=False)
     """Saves that lines of a console say."""
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -71,6 +76,11 @@ class Transcript:
         """Count a loss."""
         self.num_passed += what == "text"
         self.tally.lose(reason, what, message, offset, num)
+
+    def lose_value(self, name: str, value: object, offset: int) -> None:
+        """Count a loss or a gradient norm that is no number."""
+        words = f"values of {name[:60]} that are no numbers, such as {str(value)[:40]!r}"
+        self.lose("unread", name, words, offset)
 
     def reach(self, step: int | None, total: int | None) -> None:
         """Note a completed step, and of how many it is as its line says."""
@@ -155,9 +165,11 @@ class Transcript:
 
     def losses(self) -> Losses:
         """Losses in all."""
+        for offset, num in self.absent.found():
+            self.lose("unread", "absent", "optimizer steps without a loss, unlike others", offset, num)
         counts = (self.num_records, self.num_refusals)
         end = None if self.is_over else self.end
-        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), end)
+        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), end, self.tally.unread_names())
 
 
 def producer(name: object, version: object = None) -> Producer | None:

@@ -190,13 +190,13 @@ class StreamFile:
     losses: tuple[str, ...] = ()
     """Losses when another format became records, in words, each once."""
     left_out: tuple[str, ...] = ()
-    unread_offset: int = -1
-    """Place of the first report of a step that was not read, or -1."""
     """Ranks whose lines were left out, with their number."""
+    unread: tuple[tuple[int, str], ...] = ()
+    """Reports and losses that were not read: the place of the first of each kind, and what they are."""
     is_index: bool = False
     """Whether its program counts steps from 0, so that each is one less there than here."""
-    unknown_names: tuple[str, ...] = ()
-    """Names of values in it for which the catalog has no metric."""
+    unread_names: tuple[str, ...] = ()
+    """Names of values in it of which none is read, such as those for which the catalog has no metric."""
     incidents: tuple[str, ...] = ()
     """Reports of other programs in it on the end of the training program, in words, each once."""
     end: tuple[int, str] | None = None
