@@ -102,6 +102,16 @@ def test_a_value_that_code_decides_stays_open(old: str, new: str, keys: tuple[st
     assert not [key for key in keys if at(fragment, *key.split(".")) is not None]
 
 
+def test_one_scheduler_and_an_optimizer_of_another_library() -> None:
+    start = JOB.index("param_scheduler = [")
+    end = JOB.index("train_cfg")
+    text = JOB[:start] + "param_scheduler = dict(type=CosineAnnealingLR, eta_min=1e-6)\n" + JOB[end:]
+    fragment = read(text.replace("optim_type = AdamW\n", "optim_type = PagedAdamW32bit\n"))
+    rate = at(fragment, "optimizer", "learning_rate")
+    assert (rate["kind"], rate["final"], rate["warmup_steps"]) == ("cosine", 1e-6, 0)
+    assert at(fragment, "optimizer", "name") == "adamw"
+
+
 def test_no_code_is_run(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     read(JOB.replace("import torch\n", f"open({str(mark)!r}, 'w').close()\nlr2 = open({str(mark)!r}, 'w')\n"))

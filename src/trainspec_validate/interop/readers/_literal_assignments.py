@@ -28,7 +28,7 @@ def assignments(text: str) -> tuple[dict[str, Any], dict[str, int], bool]:
     r"""Names at the top with their literal values, their lines, and whether other files or code may change them.
 
     A mapping is a dict display or a call of `dict` with keywords. A name that code assigns otherwise, in a branch or
-    several times, gets the text `${name}`, which stands for no value.
+    several times, gets the text `${name}`, which is no value.
 
     >>> assignments("a = 2\nb = dict(c=a, d=torch.float16, e=f())\nif a:\n    g = 1\n")[0]
     {'a': 2, 'b': {'c': 2, 'd': 'torch.float16', 'e': '${code}'}, 'g': '${g}'}

@@ -122,20 +122,29 @@ def _write_optimizer(draft: Draft) -> None:
     put_clipping(draft, (0.0, ""), "optim_wrapper.clip_grad.max_norm")
     if put_rate(draft, "optim_wrapper.optimizer.lr") is None:
         return
-    listed = draft.look("param_scheduler")
-    parts = [part for part in (listed[:8] if isinstance(listed, list) else []) if isinstance(part, dict)]
-    named = [str(part.get("type")).rpartition(".")[2] for part in parts]
-    last = parts[-1] if parts else {}
-    if named and named[:-1] in ([], ["LinearLR"]) and named[-1] in {"CosineAnnealingLR", "ConstantLR"}:
-        kind = "cosine" if named[-1] == "CosineAnnealingLR" else "constant"
-        draft.put((*_RATE, "kind"), kind, f"schedulers {', '.join(named)}")
-        final = last.get("eta_min")
-        if kind == "cosine" and isinstance(final, int | float) and not isinstance(final, bool):
-            draft.put((*_RATE, "final"), float(final), "eta_min")
-    elif named:
-        draft.put((*_RATE, "kind"), "other", f"schedulers {', '.join(named)[:120]}")
-    draft.lacks((*_RATE, "kind"), "the schedule is no list of literals")
+    _write_schedule(draft)
+    draft.lacks((*_RATE, "kind"), "the schedule is made by code, and not of literals")
     draft.lacks((*_RATE, "warmup_steps"), "a share of epochs whose size is not stated")
+
+
+def _write_schedule(draft: Draft) -> None:
+    """The form of one scheduler of MMEngine, or of one behind a linear warm-up."""
+    alone, listed = draft.word("param_scheduler.type"), draft.look("param_scheduler")
+    parts = [part for part in (listed[:8] if isinstance(listed, list) else []) if isinstance(part, dict)]
+    if alone:
+        parts = [{"type": alone, "eta_min": draft.look("param_scheduler.eta_min")}]
+    named = [str(part.get("type")).rpartition(".")[2] for part in parts]
+    if not named:
+        return
+    shown = f"schedulers {', '.join(named)[:120]}"
+    kinds = {"CosineAnnealingLR": "cosine", "ConstantLR": "constant"}
+    kind = kinds.get(named[-1], "other") if named[:-1] in ([], ["LinearLR"]) else "other"
+    draft.put((*_RATE, "kind"), kind, shown)
+    final = parts[-1].get("eta_min")
+    if kind == "cosine" and isinstance(final, int | float) and not isinstance(final, bool):
+        draft.put((*_RATE, "final"), float(final), "eta_min")
+    if len(named) == 1 and kind != "other":
+        draft.put((*_RATE, "warmup_steps"), 0, f"{shown} alone, which has no warm-up")
 
 
 def _write_rest(draft: Draft) -> None:
