@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
-import shutil
 import signal
-import socket
 import subprocess
-import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.node_servers import Servers, slurm_nodes, ssh_nodes
 from trainspec_validate.cli.commands import accept
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop import collect
@@ -287,139 +283,38 @@ def test_a_directory_that_cannot_be_written_is_an_error_of_input(nodes: Path) ->
 
 
 @pytest.fixture
-def server(nodes: Path) -> Iterator[Path]:
-    """A real server of ssh on loopback."""
-    sshd, ssh = shutil.which("sshd", path="/usr/sbin:/usr/bin"), shutil.which("ssh", path="/usr/bin")
-    if sshd is None or ssh is None:
-        pytest.skip("no sshd is installed")
-    key, host = nodes / "key", nodes / "host"
-    for path in (key, host):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    (nodes / "authorized").write_text((nodes / "key.pub").read_text())
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = f"""\
-        Port {port}
-        ListenAddress 127.0.0.1
-        HostKey {host}
-        AuthorizedKeysFile {nodes}/authorized
-        PasswordAuthentication no
-        UsePAM no
-        StrictModes no
-        PidFile none
-        SetEnv PATH={nodes}/tools/node-0:/usr/bin:/bin TMPDIR={nodes}/tmp
-        """
-    (nodes / "sshd.conf").write_text(textwrap.dedent(settings))
-    (nodes / "ssh.conf").write_text(
-        f"Host *\n HostName 127.0.0.1\n Port {port}\n IdentityFile {key}\n IdentitiesOnly yes\n"
-        f" StrictHostKeyChecking no\n UserKnownHostsFile /dev/null\n LogLevel ERROR\n"
-    )
-    program(nodes / "bin" / "ssh", f'#!/bin/sh\nexec {ssh} -F {nodes}/ssh.conf "$@"\n')
-    Path("/run/sshd").mkdir(exist_ok=True) if os.geteuid() == 0 else None
-    with subprocess.Popen([sshd, "-D", "-e", "-f", str(nodes / "sshd.conf")], stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if process.poll() is not None:
-                pytest.skip("sshd does not start here")
-            time.sleep(0.05)
-        yield nodes
-        process.terminate()
+def server(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
+    """Real servers of ssh for the nodes, and one that is named in no settings."""
+    environments = {
+        node: {"PATH": f"{nodes}/tools/{node}:/usr/bin:/bin", "TMPDIR": f"{nodes}/tmp"} for node in ("node-0", "node-1")
+    }
+    with ssh_nodes(nodes / "servers", [*environments], environments) as servers:
+        monkeypatch.setenv("PATH", servers.environment["PATH"])
+        yield servers
 
 
-def test_a_real_server_answers(server: Path) -> None:
-    done = run("--over", "ssh", "--node", "node-0", "--into", "gathered", "--format", "concise")
-    assert (server / "gathered" / "node-0" / "ibstat.txt").read_text() == PORT.format(rate=400), done.output
-    assert not list((server / "tmp").iterdir())
-
-
-SLURM = """\
-ClusterName=trial
-SlurmctldHost=localhost
-SlurmctldPort={ports[0]}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CredType=cred/munge
-MpiDefault=none
-ProctrackType=proctrack/pgid
-ReturnToService=2
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmdSpoolDir={folder}/spool-%n
-SlurmUser=root
-StateSaveLocation={folder}/state
-SwitchType=switch/none
-TaskPlugin=task/none
-SelectType=select/cons_tres
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-NodeName=node-0 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
-NodeName=node-1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-"""
+@pytest.mark.usefixtures("server")
+def test_real_servers_answer(nodes: Path) -> None:
+    done = run("--over", "ssh", "--node", "node-[0-1]", "--into", "gathered", "--format", "concise")
+    for node, rate in (("node-0", 400), ("node-1", 200)):
+        assert (nodes / "gathered" / node / "ibstat.txt").read_text() == PORT.format(rate=rate), done.output
+    assert not list((nodes / "tmp").iterdir())
 
 
 @pytest.fixture
-def slurm(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def slurm(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     """A real Slurm with two nodes, all on this machine."""
-    needed = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
-    if os.geteuid() or any(shutil.which(name, path="/usr/sbin:/usr/bin") is None for name in needed):
-        pytest.skip("Slurm and MUNGE are not installed, or this is not the superuser")
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(3)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1] for one in sockets]
-    (nodes / "state").mkdir()
-    (nodes / "slurm.conf").write_text(SLURM.format(folder=nodes, ports=ports))
-    (nodes / "munge.key").write_bytes(os.urandom(128))
-    (nodes / "munge.key").chmod(0o400)
-    monkeypatch.setenv("SLURM_CONF", str(nodes / "slurm.conf"))
-    own = {name: f"{nodes}/munge.{name}" for name in ("socket", "pid", "log", "seed")}
-    told = [
-        f"--{option}={own[name]}"
-        for option, name in zip(("socket", "pid-file", "log-file", "seed-file"), own, strict=True)
-    ]
-    commands = [
-        ["munged", "--foreground", "--force", f"--key-file={nodes}/munge.key", *told],
-        ["slurmctld", "-D"],
-        ["slurmd", "-D", "-N", "node-0"],
-        ["slurmd", "-D", "-N", "node-1"],
-    ]
-    with contextlib.ExitStack() as running:
-        for words in commands:
-            process = running.enter_context(
-                subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-            )
-            running.callback(process.terminate)
-            if words[0] == "munged":
-                _wait(lambda: Path(own["socket"]).exists())
-        if not _wait(lambda: _num_idle() == 2):
-            pytest.skip("Slurm does not start here")
-        yield nodes
+    with slurm_nodes(nodes / "servers", ["node-0", "node-1"], {}) as servers:
+        monkeypatch.setenv("SLURM_CONF", servers.environment["SLURM_CONF"])
+        yield servers
 
 
-def _num_idle() -> int:
-    words = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"]
-    return len(subprocess.run(words, capture_output=True, text=True, check=False).stdout.split())
-
-
-def _wait(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 60
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def test_a_real_slurm_answers(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(slurm / "bin" / "ibstat", printing(PORT.format(rate=200)))
-    monkeypatch.setenv("TMPDIR", str(slurm / "tmp"))
+@pytest.mark.usefixtures("slurm")
+def test_a_real_slurm_answers(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(nodes / "bin" / "ibstat", printing(PORT.format(rate=200)))
+    monkeypatch.setenv("TMPDIR", str(nodes / "tmp"))
     done = run("--over", "slurm", "--node", "node-[0-1]", "--into", "gathered", "--format", "concise")
     for node in ("node-0", "node-1"):
-        assert (slurm / "gathered" / node / "ibstat.txt").read_text() == PORT.format(rate=200), done.output
+        assert (nodes / "gathered" / node / "ibstat.txt").read_text() == PORT.format(rate=200), done.output
         assert f"{node}/mlx5_0: 25 GB/s, declared are 50 GB/s" in done.output
-    assert not list((slurm / "tmp").iterdir())
+    assert not list((nodes / "tmp").iterdir())
