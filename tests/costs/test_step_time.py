@@ -399,4 +399,6 @@ def test_gradients_of_frozen_weights_are_a_third_of_the_products() -> None:
     ideal = {"memory_bandwidth_bytes_per_second": 1e20, "recompute": "none"}
     whole, none = passes(work(**ideal), IDEAL), passes(work(**ideal, trained_share=0.0), IDEAL)
     products = 2 * parameters(LLAMA).active - 2 * LLAMA.embedding_parameters
-    assert whole.backward - none.backward == pytest.approx(4096 * products / (0.8 * 989e12), rel=1e-4)  # norms have no products
+    assert whole.backward - none.backward == pytest.approx(
+        4096 * products / (0.8 * 989e12), rel=1e-4
+    )  # norms have no products
