@@ -150,6 +150,30 @@ def test_a_file_with_a_base_leaves_open_what_that_may_set() -> None:
     assert at(fragment, "batch", "global_sequences") == 128
 
 
+@pytest.mark.parametrize(
+    ("section", "packing", "open_keys"),
+    [
+        ("grpo", "dynamic_batching: {enabled: false}", {"batch.micro_sequences"}),
+        (
+            "other",
+            "dynamic_batching: {enabled: false}\n  sequence_packing: {enabled: false}",
+            {"batch.global_sequences"},
+        ),
+        ("grpo", "dynamic_batching: {enabled: false}\n  sequence_packing: {enabled: false}", set()),
+    ],
+)
+def test_a_base_may_pack_samples_or_pair_them(section: str, packing: str, open_keys: set[str]) -> None:
+    text = JOB.replace("grpo:", f"{section}:").replace("dynamic_batching: {enabled: false}", packing)
+    fragment = read(f"defaults: base.yaml\n{text}")
+    assert unknown_keys(fragment) & {"batch.micro_sequences", "batch.global_sequences"} >= open_keys
+    assert (at(fragment, "batch", "micro_sequences") == 4) == (not open_keys)
+
+
+def test_a_tuning_generates_nothing() -> None:
+    fragment = read("defaults: base.yaml\n" + MEGATRON)
+    assert at(fragment, "parallelism", "num_accelerators") == 16
+
+
 def test_overrides_alone_name_their_base() -> None:
     with pytest.raises(ForeignFormatError) as caught:
         recognise(ForeignText("job.yaml", "defaults: ./base.yaml\npolicy: {a: 1}\ncluster: {gpus_per_node: 4}\n"))

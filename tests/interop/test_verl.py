@@ -77,6 +77,10 @@ def test_a_job_of_reinforcement_learning() -> None:
     assert at(fragment, "parallelism", "tensor") is None  # it is that of the generation
 
 
+def test_a_recipe_of_verl_counts_alike() -> None:
+    assert at(job("verl.trainer.main_ppo", "recipe.dapo.main_dapo"), "batch", "global_sequences") == 512
+
+
 def test_a_tuning() -> None:
     wanted = {
         ("model", "sequence_length"): 2048,
@@ -120,7 +124,11 @@ def test_a_tuning() -> None:
             "main_ppo --config-name=own",
             ("parallelism.sharding", "precision.compute", "model.head_size", "parallelism.tensor"),
         ),
-        ("verl.trainer.main_ppo", "own.trainer", ("parallelism.sharding", "precision.compute")),
+        (
+            "verl.trainer.main_ppo",
+            "own.trainer",
+            ("parallelism.sharding", "precision.compute", "batch.global_sequences", "model.sequence_length"),
+        ),
     ],
 )
 def test_a_key_that_the_command_does_not_decide_stays_open(old: str, new: str, keys: tuple[str, ...]) -> None:

@@ -66,7 +66,7 @@ def read(text: ForeignText) -> Fragment:
         prefix = _backend(draft)
         if prefix:
             _write_degrees(draft, prefix)
-        paired = _write_batch(draft)
+        paired = _write_batch(draft, base=bool(base))
         _write_formats(draft, prefix)
         (_write_megatron if prefix == _MEGATRON else _write_torch)(draft)
         _write_rollouts(draft, paired=paired)
@@ -128,8 +128,9 @@ def _leave_degrees_open(draft: Draft, prefix: str, base: str) -> None:
             draft.lacks(("parallelism", axis), why)
 
 
-def _write_batch(draft: Draft) -> bool:
-    """The batch; whether a sample is a pair of answers."""
+def _write_batch(draft: Draft, *, base: bool) -> bool:
+    """The batch; whether a sample is a pair of answers. A `base` may say so, or pack samples."""
+    told = any(name.partition(".")[0] in (*_ROLLOUTS, *_PAIRED, "sft", "teacher") for name in draft.values)
     paired = any(name.startswith(f"{section}.") for section in _PAIRED for name in draft.values)
     places = {"global_sequences": "train_global_batch_size", "micro_sequences": "train_micro_batch_size"}
     for key, name in places.items():
@@ -137,11 +138,17 @@ def _write_batch(draft: Draft) -> bool:
         if paired and number:
             how = f"{number} pairs of a chosen and a rejected answer ({_SOURCE}/algorithms)"
             draft.put(("batch", key), 2 * number, how)
+    if base and not told:
+        why = "the file that this one starts from says whether a sample is a sequence or a pair of them"
+        draft.drop([("batch", key) for key in places], why)
     for name in ("dynamic_batching", "sequence_packing"):
-        if draft.flag(f"policy.{name}.enabled"):
+        packs = draft.flag(f"policy.{name}.enabled")
+        if packs or (packs is None and base):
             why = f"{name}: a micro-batch takes as many samples as fit into its tokens"
+            why = why if packs else f"{why}, unless the file that this one starts from switches it off"
             draft.drop([("batch", "micro_sequences")], why)
             draft.lacks(("batch", "accumulation_steps"), why)
+        if packs:
             draft.put(("batch", "variable_length"), value=True, how=name)
         draft.used.update(each for each in draft.values if each.startswith(f"policy.{name}."))
     draft.lacks(("batch", "loss_reduction"), "the loss of the algorithm decides how it is averaged")
@@ -271,8 +278,9 @@ def _world(draft: Draft) -> tuple[int | None, str]:
     if not each or not nodes:
         draft.lacks(place, "cluster.gpus_per_node x cluster.num_nodes, of which the file lacks one")
         return None, ""
-    if draft.flag(f"{held}enabled") is not False:
-        if draft.look("defaults") and f"{held}enabled" not in draft.values:
+    generates = not any(name.partition(".")[0] in {*_PAIRED, "sft"} for name in draft.values)
+    if not generates or draft.flag(f"{held}enabled") is not False:
+        if generates and draft.look("defaults") and f"{held}enabled" not in draft.values:
             draft.lacks(place, f"{each * nodes}, or less where generation has accelerators of its own")
             return None, ""
         return each * nodes, f"{nodes} nodes x {each} GPUs"

@@ -33,7 +33,9 @@ _PAIR = re.compile(r"(?:\+{0,2}|--)(?P<name>[a-z_][\w.-]{0,200})=(?P<value>.*)",
 _OWN = re.compile(r"(?:actor_rollout_ref|data|trainer|critic|algorithm|model|optim)\..+")
 _FEWEST = 2
 _SFT = frozenset({"verl.trainer.fsdp_sft_trainer"})
-_PPO = frozenset({"verl.trainer.main_ppo"})
+_PPO = frozenset({"verl.trainer.main_ppo", "recipe.dapo.main_dapo"})
+_COUNTED = (("batch", "global_sequences"), ("batch", "micro_sequences"), ("model", "sequence_length"))
+"""What settings state in units that a program of another name may count in its own way."""
 _KNOWN = re.compile(r"(?:ppo|ppo_megatron|sft)_trainer(?:\.yaml)?")
 """Configurations of verl itself, whose settings the defaults here are of."""
 _OTHERS = re.compile(
@@ -113,7 +115,12 @@ def _made(values: dict[str, Any], lines: Lines, program: str, text: str) -> Draf
     named, where = draft.word("config-name"), draft.look("config-path")
     foreign = where is not None or (named is not None and not _KNOWN.fullmatch(named))
     if not own:
-        draft.drop_defaults(f"{program[:60] or 'the program, which is not named,'} may have defaults of its own")
+        named_program = program[:60] or "the program, which is not named,"
+        draft.drop_defaults(f"{named_program} may have defaults of its own")
+        for place in (*_COUNTED, ("rollout", "num_responses_per_prompt"), ("rollout", "num_updates")):
+            known = draft.get(*place)
+            told = f"{known} in verl itself; " if known is not None else ""
+            draft.drop([place], f"{told}{named_program} may count it in its own way")
     if foreign:
         draft.drop_defaults(f"the configuration {named or 'in config-path'} may set it, and is not read")
     world, told = _world(draft)
