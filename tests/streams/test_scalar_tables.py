@@ -412,3 +412,15 @@ def test_an_evaluation_between_reports_of_several_updates_is_one(tmp_path: Path)
             time_s += 85.0
             rows.append(f"{len(rows)},{time_s},,,2.5")
     assert stalls("\n".join(rows) + "\n", tmp_path) == []
+
+
+def test_a_table_whose_losses_are_words_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(table(*(f"0,,{index * 10 + 9},bad," for index in range(10))))
+    found = validate([str(tmp_path / "metrics.csv")]).findings
+    assert "train_loss is the text 'bad'; the first of 10 rows" in {each.message for each in found}
+
+
+def test_a_table_whose_losses_end_is_silent_to_its_last_row(tmp_path: Path) -> None:
+    losses = [str(3 - index / 40) if index < 20 else "" for index in range(40)]
+    (tmp_path / "metrics.csv").write_text(table(*(f"0,,{index * 10 + 9},{loss}," for index, loss in enumerate(losses))))
+    assert [each.requirement for each in validate([str(tmp_path / "metrics.csv")]).findings] == ["TS-TEL-023"]

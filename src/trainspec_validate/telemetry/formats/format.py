@@ -461,12 +461,18 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
     found, last = None if found is crash else found, b""
     for piece in pieces:
         before = marked[: marked.index(found)] if found else marked
-        fits = next((entry for entry in before if entry.mark in piece and entry.looks_like(piece)), None)
+        shown = _ended_by_returns(piece)
+        fits = next((entry for entry in before if entry.mark in shown and entry.looks_like(shown)), None)
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
         last = last[-HEAD_BYTES:] + piece
     return found or (crash if crash.looks_like(last) else None)
+
+
+def _ended_by_returns(text: bytes) -> bytes:
+    """A text with the ends of lines that a terminal shows, where a carriage return begins a line anew."""
+    return text.replace(b"\r", b"\n") if b"\r" in text else text
 
 
 def detect(head: bytes) -> StreamFormat | None:
@@ -476,4 +482,5 @@ def detect(head: bytes) -> StreamFormat | None:
     'mllog'
     """
     head = head[:HEAD_BYTES].removeprefix(b"\xef\xbb\xbf")
-    return next((entry for entry in _FORMATS if entry.looks_like(head)), None)
+    shown = _ended_by_returns(head)
+    return next((entry for entry in _FORMATS if entry.looks_like(shown if entry.is_console else head)), None)

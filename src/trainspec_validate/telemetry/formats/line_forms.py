@@ -38,6 +38,8 @@ class Form:
     """A line after which the next report has the time of an evaluation in its own."""
     restored: str = "\n"
     """Part of a line that says that training continues from a checkpoint."""
+    over: str = "\n"
+    """Part of a line that says that training is over."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -121,6 +123,7 @@ FORMS: Final = {
         ),
         {"loss": (_LOSS, _BITS), "lr": (RATE, 1.0), "gnorm": (NORM, 1.0)},
         "| epoch 001: 450 / 1891 loss=11.521, ppl=1886.05, num_updates=445, lr=8.90889e-05, gnorm=1.543",
+        over="done training in ",
     ),
     "trainer-log": Form(
         "console log of the Hugging Face Trainer, lines with loss and epoch",
@@ -136,6 +139,7 @@ FORMS: Final = {
             "eval_loss": (_EVALUATED.format("eval"), 1.0),
         },
         "{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 0.0001, 'epoch': 0.5}",
+        over="'train_runtime': ",
     ),
 }
 """The form of each format."""
