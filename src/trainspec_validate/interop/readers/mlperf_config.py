@@ -56,7 +56,7 @@ def read(text: ForeignText) -> Fragment:
             draft.copy(pointer, *names)
         split = draft.flag("SP", "SEQ_PARALLEL")
         if split is not None:
-            draft.put(("parallelism", "sequence"), split, "SP of the script")
+            draft.put(("parallelism", "sequence"), split, "SP or SEQ_PARALLEL of the script")
         peak = draft.number("LR")
         if peak and peak > 0:
             draft.put(_PEAK, peak)
