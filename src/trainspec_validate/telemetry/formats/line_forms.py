@@ -150,9 +150,7 @@ FORMS: Final = {
     "trainer-log": Form(
         "console log of the Hugging Face Trainer, lines with loss and epoch",
         b"'epoch': ",
-        re.compile(
-            rf"\{{(?P<fields>'(?:eval_)?loss': '?{VALUE}'?,[^{{}}\n]{{0,4000}}'epoch': [^{{}}\n]{{1,40}})\}}"
-        ),
+        re.compile(rf"\{{(?P<fields>'(?:eval_)?loss': '?{VALUE}'?,[^{{}}\n]{{0,4000}}'epoch': [^{{}}\n]{{1,40}})\}}"),
         _fields(rf"'(?P<name>[\w ./-]{{1,120}})': '?(?P<value>{VALUE})'?(?=,|$)"),
         {
             "loss": (_LOSS, 1.0),

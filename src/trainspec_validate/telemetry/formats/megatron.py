@@ -53,6 +53,8 @@ _SOMETIMES = {
 }
 """Required metrics that a log may lack, with the reason."""
 _DURATION = "train.step.duration"
+_LOSS = "train.loss.mean"
+_NUM_SKIPPED = "number of skipped iterations"
 _SKIPPED = "train.step.skipped{train.skip.reason=overflow}"
 _LIKE_MEAN = 0.02
 """Share of the first time by which a mean times its iterations may differ from the sum of both reports."""
@@ -107,6 +109,8 @@ class Reader:
         self._start: int | None = None
         """Iteration of the checkpoint that was loaded since the last line, -1 for a start that loads none."""
         self._total = 0
+        self._has_loss = False
+        """Whether a line had a loss."""
         self._is_scaled = True
         """Whether the loss of the first line has another scale than 1."""
         self._is_first = True
@@ -176,6 +180,8 @@ class Reader:
         pairs, rest = self._pairs(offset, match["fields"])
         values = self._values(offset, pairs)
         step = fit.step(int(match["step"]))
+        if not rest:
+            self._note_absent(offset, pairs, values, (step or 0) - self._last_step)
         self._transcript.reach(step, int(match["total"]))
         if step is not None and step > int(match["total"]) > 0 and not self._is_beyond:
             self._is_beyond = True
@@ -317,6 +323,24 @@ class Reader:
                 continue
             if fit.number(value) is None and self._names.aliases(name):
                 yield Refusal(f"{name} is the text {value[:40]!r}", "write a number, or leave it out", "value")
+
+    def _note_absent(
+        self, offset: int, pairs: list[tuple[str, str]], values: dict[str, MetricValue], num_steps: int
+    ) -> None:
+        """Count a line without a loss of iterations that were applied.
+
+        Megatron-LM prints a mean where it is above 0, and so none that is not a number; it prints none either where
+        all iterations since the last line were skipped (NVIDIA/Megatron-LM, training_log, `if avg > 0.0`).
+        """
+        if any(key.startswith(_LOSS) for key in values):
+            self._has_loss = True
+            return
+        skipped = fit.number(dict(pairs).get(_NUM_SKIPPED))
+        is_skipped = isinstance(skipped, float) and skipped >= (num_steps if self._last_step >= 0 else 1)
+        has_other = any("loss" in name and name != "loss scale" for name, _ in pairs)
+        if not is_skipped and (self._has_loss or not has_other):
+            words = "iterations without a loss, as Megatron-LM prints one that is not a number, or not above 0"
+            self._transcript.lose("unread", "absent", words, offset)
 
     def _learn(self, pairs: list[tuple[str, str]]) -> None:
         """Tokens of a sample, where the line counts both."""

@@ -7,7 +7,8 @@ import re
 from typing import Final
 
 _NOT_FINITE: Final = (
-    r"[-+]?(?:nan[qs]?|inf|infinity)(?![A-Za-z\d_])(?:\([\w ]{0,40}\))?|[-+]?\d{1,40}\.\d{0,20}#(?:[QS]NAN|IND|INF)0{0,20}"
+    r"[-+]?(?:nan[qs]?|inf|infinity)(?![A-Za-z\d_])(?:\([\w ]{0,40}\))?"
+    r"|[-+]?\d{1,40}\.\d{0,20}#(?:[QS]NAN|IND|INF)0{0,20}"
 )
 """Spellings of C (with the payload of a NaN), of AIX and of Microsoft's C before 2015, in either case."""
 NUMBER: Final = rf"(?:[-+0-9.eE]{{1,40}}|(?i:{_NOT_FINITE}))"

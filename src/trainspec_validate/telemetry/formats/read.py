@@ -18,7 +18,7 @@ from trainspec_validate.telemetry.formats.native import read_lines
 from trainspec_validate.telemetry.formats.rhythm import with_rhythm
 from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off, lines_of
 from trainspec_validate.telemetry.formats.transcript import Transcript
-from trainspec_validate.telemetry.formats.unread import num_reports
+from trainspec_validate.telemetry.formats.unread import num_reports, says_lost
 
 _MOST_BLANK: Final = Limit("a stream", 5_000_000, "blank lines in a row")
 
@@ -144,9 +144,10 @@ def _of_line(offset: int, text: str, reader: Reader, transcript: Transcript) -> 
         return
     num_passed = transcript.num_passed
     yield from reader.line(offset, text)
-    if not transcript.format.counts_unread:
-        return
-    num_unread = num_reports(text) - (transcript.num_passed == num_passed)
+    is_passed = transcript.num_passed > num_passed
+    num_unread = num_reports(text) - (not is_passed) if transcript.format.counts_unread else 0
+    if num_unread <= 0 and is_passed and transcript.format.prints_losses and says_lost(text):
+        transcript.lose("unread", "losses", "lines with a loss that is not finite and no step", offset)
     if num_unread > 0:
         transcript.lose("unread", "reports", "reports of a step and a loss that are not read", offset, num_unread)
 

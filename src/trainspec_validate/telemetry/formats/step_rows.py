@@ -146,9 +146,10 @@ class StepRows:
         if time_us is None:
             yield offset, Refusal("the time is beyond what a record holds", "", "time")
             return
+        if row.is_trained:
+            self._transcript.absent.take(offset, values)
         if row.is_trained and step is not None:
             yield from self._follow(offset, time_us, step, is_restarted=row.is_restarted)
-            self._transcript.absent.take(offset, values)
             values[STEPS] = float(step)
         else:
             self._is_restarted |= row.is_restarted

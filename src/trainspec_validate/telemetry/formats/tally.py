@@ -45,9 +45,15 @@ class Tally:
             entry = self._entries[reason, what] = _Entry(message[:400], offset)
         entry.num += num
 
+    def places(self, reason: LossReason) -> set[int]:
+        """Places of the first losses of a reason."""
+        return {entry.offset for (each, _), entry in self._entries.items() if each == reason}
+
     def unread_names(self) -> tuple[str, ...]:
         """Names with values of which none was read, in order of the first occurrence."""
-        return tuple(dict.fromkeys(what for reason, what in self._entries if reason in _OF_NAMES and what not in self.read))
+        return tuple(
+            dict.fromkeys(what for reason, what in self._entries if reason in _OF_NAMES and what not in self.read)
+        )
 
     def losses(self) -> tuple[Loss, ...]:
         """Everything that was lost, in order of the first occurrence."""

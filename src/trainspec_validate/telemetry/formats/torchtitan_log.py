@@ -28,6 +28,7 @@ _RANK: Final = re.compile(r"\[(?:rank ?)?(?P<rank>\d{1,7})\]:")
 _FIELD: Final = re.compile(
     rf"(?P<name>[a-z_]{{1,40}}): {{1,8}}(?P<value>(?:{NUMBER}|[\d,.]{{1,20}})(?=GiB|%|\s|$)|{VALUE}(?=\s|$))"
 )
+_GROUPS: Final = re.compile(r"(?<=\d),(?=\d)")
 _MARK: Final = " - INFO - step: "
 _NAMES: Final = {
     "loss": "loss_metrics/global_avg_loss",
@@ -69,7 +70,7 @@ class Reader(Console):
             return
         self.transcript.is_over = False
         step = int(match["step"])
-        told = {field["name"]: field["value"].replace(",", "") for field in _FIELD.finditer(match["fields"])}
+        told = {field["name"]: _GROUPS.sub("", field["value"]) for field in _FIELD.finditer(match["fields"])}
         rank = self._other_rank(text[: match.start()])
         if rank is not None or (step == self._last and told.get("loss") == self._last_loss):
             yield from self._left_out(offset, rank, step, told.get("loss", ""))

@@ -165,11 +165,15 @@ class Transcript:
 
     def losses(self) -> Losses:
         """Losses in all."""
+        places = self.tally.places("unread")
         for offset, num in self.absent.found():
-            self.lose("unread", "absent", "optimizer steps without a loss, unlike others", offset, num)
+            if offset not in places:  # its value is no number, which is said
+                self.lose("unread", "absent", "optimizer steps without a loss, unlike others", offset, num)
         counts = (self.num_records, self.num_refusals)
         end = None if self.is_over else self.end
-        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), end, self.tally.unread_names())
+        return Losses(
+            self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), end, self.tally.unread_names()
+        )
 
 
 def producer(name: object, version: object = None) -> Producer | None:

@@ -1,4 +1,4 @@
-"""Counts the reports of steps in a console log that its reader passed over."""
+"""Finds reports of steps, and losses that are not finite, in lines of a console log that its reader passed over."""
 
 from __future__ import annotations
 
@@ -14,6 +14,28 @@ _STEP: Final = re.compile(
 _LOSS: Final = re.compile(
     r"(?<![A-Za-z])loss(?: value)?[\"']? {0,8}[:=]? {0,8}[\"']?(?:[-+]?\d|[-+]?(?:nan|inf)\b)", re.IGNORECASE
 )
+_LOST: Final = re.compile(
+    r"(?<![A-Za-z])loss(?:es)?(?: value)?[\"']?(?: {0,8}[:=]| is| was| became)? {0,8}[\"'(\[]{0,2}(?:\w[\w.]{0,20}\()?"
+    r"[-+]?(?P<value>nan|inf|infinity)(?![\w.])",
+    re.IGNORECASE,
+)
+_NO_REPORT: Final = re.compile(
+    r"\b(?:best|least|lowest|min\w{0,6}|init\w{0,6}|prev\w{0,5}|if|when|whether|check\w{0,4}|assert|avoid\w{0,3}"
+    r"|prevent\w{0,3}|detect\w{0,3}|case|because|since)(?![A-Za-z])",
+    re.IGNORECASE,
+)
+"""Before a loss that is not one of a step: of a comparison that has just begun, or in a sentence on such losses."""
+
+
+def says_lost(text: str) -> bool:
+    """Whether a line has a loss that is not finite.
+
+    >>> says_lost("{'loss': nan, 'epoch': 1.0}"), says_lost("loss=nan]"), says_lost("best_loss: inf")
+    (True, True, False)
+    """
+    text = text[:_MOST_CHARACTERS]
+    found = _LOST.search(text) if "oss" in text or "OSS" in text else None
+    return found is not None and _NO_REPORT.search(text[: found.start()].replace("_", " ")) is None
 
 
 def num_reports(text: str) -> int:
