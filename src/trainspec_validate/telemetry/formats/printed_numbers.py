@@ -1,4 +1,4 @@
-"""Reads numbers as programs print them: those of C, of Microsoft's C, of NumPy, PyTorch and JAX, also not finite ones."""
+"""Reads numbers as C, NumPy, PyTorch and JAX print them, and those that are not finite in every spelling."""
 
 from __future__ import annotations
 
