@@ -133,3 +133,33 @@ def test_values_that_are_called_a_loss_and_not_read_are_named(tmp_path: Path) ->
     nested = "".join(json.dumps({"step": n, "loss": {"lm": 2.5}, "lr": 0.5}) + "\n" for n in range(1, 9))
     text = rows(2.5) + nested
     assert "has optimizer steps without a loss" in output(tmp_path / "b.jsonl", rows(2.5, 2.5) + text)[1]
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "is_reported"),
+    [
+        ([2.5] * 6, ["nan"] * 6, True),
+        ([2.5] * 4, ["nan"] * 4, False),
+        ([2.5] * 6, ["inf"] * 6, False),
+        ([2.5] * 6, ["nan", "nan", "nan", "nan", "nan", "1.5"], False),
+        ([0.0] * 6, [1.5, 1.25, 1.75, 1.0, 2.5, 2.25], True),
+    ],
+)
+def test_norms_that_are_never_a_number_and_losses_of_0_where_steps_are_unknown(
+    tmp_path: Path, losses: list[float], norms: list[object], is_reported: bool
+) -> None:
+    reports = zip(range(len(losses)), losses, norms, strict=True)
+    text = "".join(
+        PRINTED["trainer-log"].format(n=n, loss=loss - (n / 9 if loss else 0), norm=norm) + "\n"
+        for n, loss, norm in reports
+    )
+    code, told = output(tmp_path / "train.log", text)
+    assert ("warning[TS-TEL-026]" in told, code) == (is_reported, int(is_reported))
+
+
+def test_a_loss_scale_that_cannot_fall_is_an_end(tmp_path: Path) -> None:
+    text = lines("trainer-log", 2.5) + "[deepspeed] OVERFLOW! Rank 0 Skipping step.\n"
+    text += "Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.\n"
+    code, told = output(tmp_path / "train.log", text)
+    assert "error[TS-TEL-048] the log says: Current loss scale already at minimum" in told
+    assert code == 1

@@ -33,6 +33,8 @@ FROZEN_LOST = 30
 """Gradient norms that are not finite, in a row: a loss scale that starts at 2^32 is halved in fewer updates."""
 FROZEN_LOST_TO_END = 10
 """The same up to the end of an attempt: a loss scale that is halved so often has come down a thousandfold."""
+FROZEN_NEVER = 5
+"""Reports of an attempt, all without a gradient norm that is a number; a scale that comes down makes it infinite."""
 FROZEN_EVALUATIONS_TO_END = 3
 """Losses of evaluations that are not finite, up to the end of an attempt: no loss scale has a part in them."""
 FROZEN_NORMS = 100
@@ -64,7 +66,7 @@ def frozen_value(run: RunView) -> Iterator[Violation]:
     rows, meters = rows_of(run, MOVING, least=FROZEN_VALUES), rows_of(run, ["hw.power"], least=FROZEN_READINGS)
     if not len(rows) and not len(meters):
         raise NotApplicable("no loss, gradient norm or power comes often enough")
-    yield from few(violation for series in run.job.values() for violation in _frozen_in_job(series))
+    yield from few(violation for series in run.job.values() for violation in _frozen_in_job(run, series))
     of_job = np.array([subject.rank is None and subject.device is None for subject in run.series.subjects], dtype=bool)
     rows = rows[~of_job[run.series.rows["subject"][rows]]]
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
@@ -77,13 +79,15 @@ def frozen_value(run: RunView) -> Iterator[Violation]:
     yield from violations_of_rows(run, np.array(still, dtype=np.int64), "first", _still)
 
 
-def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
+def _frozen_in_job(run: RunView, series: JobSeries) -> Iterator[Violation]:
     """Each run of equal values of a series of the job."""
     if series.key.metric not in MOVING:
         return
     value, step = np.asarray(series.value), np.asarray(series.step)
     goes_on = (value[1:] == value[:-1]) & (step[1:] > step[:-1]) & (step[:-1] >= 0)
     most_lost = _MOST_LOST.get(series.key.metric, 0)
+    if series.key.metric == "train.loss.mean":  # reports without a step are each of another one
+        goes_on |= (value[1:] == 0) & (value[:-1] == 0) & (step[1:] < 0) & (step[:-1] < 0)
     if most_lost:
         is_next = (step[1:] > step[:-1]) | ((step[1:] < 0) & (step[:-1] < 0))
         goes_on |= ~np.isfinite(value[1:]) & ~np.isfinite(value[:-1]) & is_next
@@ -93,6 +97,7 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
         if series.key.metric in MEASURED and _is_chance(series, begin, end):
             continue
         is_lost = not np.isfinite(held) and length >= most_lost > 0 and _is_lost_to_end(series, begin, end)
+        is_lost = is_lost or _is_never_a_number(run, series, begin, end)
         if is_lost or _is_frozen(held, length, series.key.metric) or _is_held(series, begin, end):
             until = " to the end" if is_lost else ""
             yield Violation(
@@ -110,6 +115,14 @@ def _is_lost_to_end(series: JobSeries, begin: int, end: int) -> bool:
     is_start = begin == 0 or series.attempt[begin - 1] != series.attempt[begin]
     is_norm = series.key.metric == "train.gradient.norm"
     return not (is_start and is_norm) or int(series.step[end] - series.step[begin]) >= FROZEN_LOST
+
+
+def _is_never_a_number(run: RunView, series: JobSeries, begin: int, end: int) -> bool:
+    """Whether no gradient norm of an attempt is a number, where no step is counted as skipped."""
+    is_all = len(np.flatnonzero(series.attempt == series.attempt[begin])) == end - begin + 1 >= FROZEN_NEVER
+    if series.key.metric != "train.gradient.norm" or not is_all or not np.isnan(series.value[begin : end + 1]).all():
+        return False
+    return not any(each.key.metric == "train.step.skipped" for each in run.job.values())
 
 
 def _of_what(series: JobSeries, begin: int) -> str:

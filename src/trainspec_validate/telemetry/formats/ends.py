@@ -34,6 +34,7 @@ _FORMS: Final = (
     (rb"SignalException: Process \d{1,9} got signal: \d{1,2}", ""),
     (rb"\[(?:[\w ()-]{1,80} )?Rank \d{1,6}\] Watchdog caught collective operation timeout: \w[^\n]{0,100}", _HANG),
     (rb"(?<![\w.])(?:torch\.(?:cuda\.)?)?OutOfMemoryError: .{0,100}", _PROCESS),
+    (rb"(?<![\"'])Current loss scale already at minimum - cannot decrease scale anymore", ""),
     (rb"RuntimeError: (?:CUDA|NCCL|HIP) (?:out of memory|error)[^\n]{0,100}", ""),
     (rb"XlaRuntimeError: (?:RESOURCE_EXHAUSTED|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): [^\n]{0,100}", ""),
     (rb"torch\.distributed\.Dist(?:Backend|Network|Store)?Error[^\n]{0,100}", ""),
@@ -62,7 +63,17 @@ _SIGNS: Final = re.compile(
 _QUOTED: Final = re.compile(rb"\s*(?:[\"'`#>]|//)")
 """Begins a line that shows another one: a quotation, a comment, a text."""
 _NEEDLES: Final = (
-    *(b"CANCELLED", b"rror", b"oom", b"exits with", b"KeyboardI", b"SIG", b"death signal", b"got signal"),
+    *(
+        b"loss scale already",
+        b"CANCELLED",
+        b"rror",
+        b"oom",
+        b"exits with",
+        b"KeyboardI",
+        b"SIG",
+        b"death signal",
+        b"got signal",
+    ),
     *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"egmentation", b"Aborted", b"terminate c", b"mpirun n"),
 )
 """Parts of the signs: a line has one of them where it has a sign."""
