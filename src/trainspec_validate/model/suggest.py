@@ -12,8 +12,8 @@ _MAX_WORD_LENGTH = 100
 _MAX_LISTED = 12
 _MAX_CANDIDATES = 2_000
 """Beyond this, guessing would cost more than it tells: a file can hold thousands of wrong names."""
-_MAX_LETTERS = 4_000_000
-"""Letters that all guesses of a run compare, some seconds of work; thousands of wrong words need no guess each."""
+_MAX_LETTERS = 2_000_000
+"""Letters that all guesses of a run compare, a second or two of work; a thousand wrong words need no guess each."""
 _CLOSE = 0.7
 """The smallest similarity, 2 x common letters / letters of both words, of words that may be meant."""
 
@@ -22,7 +22,7 @@ _CLOSE = 0.7
 class _Allowance:
     """How many letters may still be compared."""
 
-    num_letters: int = _MAX_LETTERS
+    num_letters: int
 
 
 _RUN: ContextVar[_Allowance | None] = ContextVar("run", default=None)
@@ -31,7 +31,7 @@ _RUN: ContextVar[_Allowance | None] = ContextVar("run", default=None)
 @contextmanager
 def one_run() -> Iterator[None]:
     """Have all guesses inside share one allowance, after which none is made; without it each has one of its own."""
-    token = _RUN.set(_Allowance())
+    token = _RUN.set(_Allowance(_MAX_LETTERS))
     try:
         yield
     finally:
@@ -62,7 +62,7 @@ def _closest(word: str, candidates: Iterable[str]) -> str:
     """The candidate most similar to a word, the last in the alphabet of several; empty where none is close."""
     from difflib import SequenceMatcher  # noqa: PLC0415
 
-    allowance = _RUN.get() or _Allowance()
+    allowance = _RUN.get() or _Allowance(_MAX_LETTERS)
     matcher = SequenceMatcher()
     matcher.set_seq2(word)
     best = (_CLOSE, "")
