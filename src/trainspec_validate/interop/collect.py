@@ -80,6 +80,12 @@ _WAYS: Mapping[str, tuple[str, ...]] = {
 WAYS = tuple(_WAYS)
 _SHELL = ("sh", "-s")
 
+
+def words(way: str, node: str) -> tuple[str, ...]:
+    """Words before a command that make it run on a node. Those of ssh pass on one text for a shell."""
+    return tuple(part.replace("{node}", node) for part in _WAYS[way])
+
+
 _HEAD = r"""
 umask 077
 command -v timeout > /dev/null 2>&1 || { echo 'this node has no command timeout' >&2; exit 1; }
@@ -212,16 +218,16 @@ class _NoAnswerError(Exception):
 def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) -> dict[str, bytes]:
     """What the tools of a node printed, by name of file."""
     mark = f"trainspec-{secrets.token_hex(16)}"
-    command = [part.replace("{node}", node) for part in (*_WAYS[way], *_SHELL)]
+    command = [*words(way, node), *_SHELL]
     try:
-        printed, words, status = _run(command, script(tools, mark).encode(), deadline)
+        printed, told, status = _run(command, script(tools, mark).encode(), deadline)
     except OSError as error:
         raise _NoAnswerError(f"{command[0]}: {words_of(error)}") from error
     if isinstance(status, str):
         raise _NoAnswerError(status)
     parts = printed.split(f"{mark}\n".encode())
     if status or len(parts) < 3:  # what the shell printed before, the archive, and nothing
-        raise _NoAnswerError(_without_archive(words, status))
+        raise _NoAnswerError(_without_archive(told, status))
     try:
         return _unpacked(parts[1])
     except (tarfile.TarError, EOFError, ValueError) as error:
