@@ -7,12 +7,14 @@ however that comes about, and then ends the processes of all trials, undoes what
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import fcntl
 import json
 import os
 import platform
+import queue
 import resource
 import select
 import shutil
@@ -50,7 +52,9 @@ PREFIX = "trainspec-agent-"
 _FILE, _MARKS = "agent.py", "marks"
 _OF_NODE = ("SLURM_", "SLURMD_", "SSH_", "KUBERNETES_", "CUDA_VISIBLE_DEVICES", "HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR")
 """How variables begin that a command has from its node, and not from the machine that it is started from."""
-_NO_DIRECTORY = 127
+_NO_COMMAND = 127
+"""Status of a command that could not be started, as of a shell."""
+_PIECE_BYTES = 2048
 _SIOCGIFADDR = 0x8915
 
 
@@ -277,11 +281,6 @@ def machine() -> str:
     return " ".join(parts)
 
 
-def numbering(told: str) -> str:
-    """Part of the text of a machine that is the same where numbers of processes mean the same."""
-    return told.rpartition(" ")[0]
-
-
 def addresses() -> tuple[str, str]:
     """Addresses of this node and of the machine that has started the agent, as far as the remote shell says them."""
     connection = os.environ.get("SSH_CONNECTION", "").split()
@@ -314,7 +313,7 @@ def serve(source: bytes) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        lines = _lines(0)
+        lines = _lines(0, SILENCE_SECONDS)
         word = next(lines, b"")
         if word:
             _answers(_Served(directory), word.decode("ascii", "replace"), lines)
@@ -346,10 +345,10 @@ def _write(word: str, answer: dict[str, Any]) -> None:
         text = text[os.write(1, text) :]
 
 
-def _lines(file: int) -> Iterator[bytes]:
-    """Lines of the suite, until its end or its silence."""
+def _lines(file: int, seconds: float | None = None) -> Iterator[bytes]:
+    """Lines of the suite, until their end or a silence of so many seconds."""
     rest = b""
-    while select.select([file], [], [], SILENCE_SECONDS)[0]:
+    while select.select([file], [], [], seconds)[0]:
         new = os.read(file, 1 << 16)
         if not new or len(rest) > MAX_LINE_BYTES:
             return
@@ -390,31 +389,42 @@ def clear_up(directory: Path) -> None:
 
 
 def enter(words: Sequence[str], command: Sequence[str]) -> int:
-    """Run a command on another node as if it ran here: with this environment, directory, signals and status."""
+    """Run a command on another node as if it ran here: with this environment, directory, input, signals and status."""
     told = {"command": command, "directory": os.fspath(Path.cwd()), "variables": dict(os.environ)}
     process = subprocess.Popen(words, stdin=subprocess.PIPE)  # noqa: S603 - the remote shell
     assert process.stdin is not None  # noqa: S101 - for the type checker
     to_it = process.stdin.fileno()
 
     def forward(number: int, _frame: object) -> None:
-        with contextlib.suppress(OSError):
-            os.write(to_it, f"{number}\n".encode())
+        _write_line(to_it, {"signal": number})
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, forward)
-    text = json.dumps(told).encode() + b"\n"
-    with contextlib.suppress(BrokenPipeError):
-        while text:
-            text = text[os.write(to_it, text) :]
+    _write_line(to_it, told)
+    threading.Thread(target=_pass_input, args=(to_it,), daemon=True).start()
     return process.wait()
 
 
+def _pass_input(to_it: int) -> None:
+    """Pass on what this process is given, in pieces that a pipe takes whole: a signal may come between two."""
+    while new := os.read(0, _PIECE_BYTES):
+        _write_line(to_it, {"input": base64.b64encode(new).decode()})
+    _write_line(to_it, {"input": ""})
+
+
+def _write_line(file: int, told: dict[str, Any]) -> None:
+    text = json.dumps(told).encode() + b"\n"
+    with contextlib.suppress(OSError):  # the end of the remote shell says more
+        while text:
+            text = text[os.write(file, text) :]
+
+
 def run() -> int:
-    """Run the command that a line describes; later lines are signals, and with their end it is killed."""
-    lines = _all_lines(0)
+    """Run the command that a line describes; later lines are its input and signals, and with their end it is killed."""
+    lines = _lines(0)
     told = json.loads(next(lines, b"null"))
     if told is None:
-        return _NO_DIRECTORY
+        return _NO_COMMAND
     own = {name: value for name, value in os.environ.items() if name.startswith(_OF_NODE)}
     given = {name: value for name, value in told["variables"].items() if not name.startswith(_OF_NODE)}
     temporary = tempfile.mkdtemp(prefix="t", dir=Path(__file__).parent)
@@ -424,14 +434,16 @@ def run() -> int:
             told["command"],
             cwd=told["directory"],
             env=variables,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - the only thread of this process begins later
+            preexec_fn=_end_with_parent,  # noqa: PLW1509 - the other threads of this process begin later
         )
     except OSError as error:
         sys.stderr.write(f"{socket.gethostname()}: {error}\n")
-        return _NO_DIRECTORY
-    threading.Thread(target=_forward, args=(lines, process), daemon=True).start()
+        return _NO_COMMAND
+    inputs: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=_give, args=(inputs, process), daemon=True).start()
+    threading.Thread(target=_obey, args=(lines, inputs, process), daemon=True).start()
     status = process.wait()
     shutil.rmtree(temporary, ignore_errors=True)
     return status
@@ -442,17 +454,23 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _all_lines(file: int) -> Iterator[bytes]:
-    rest = b""
-    while new := os.read(file, 1 << 16):
-        *lines, rest = (rest + new).split(b"\n")
-        yield from lines
-
-
-def _forward(lines: Iterator[bytes], process: subprocess.Popen[bytes]) -> None:
+def _obey(lines: Iterator[bytes], inputs: queue.Queue[bytes], process: subprocess.Popen[bytes]) -> None:
     for line in lines:
-        process.send_signal(int(line))
+        told = json.loads(line)
+        if "signal" in told:
+            process.send_signal(told["signal"])
+        else:
+            inputs.put(base64.b64decode(told["input"]))
     process.kill()
+
+
+def _give(inputs: queue.Queue[bytes], process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None  # noqa: S101 - for the type checker
+    with contextlib.suppress(OSError):  # it reads no more
+        while new := inputs.get():
+            process.stdin.write(new)
+            process.stdin.flush()
+        process.stdin.close()
 
 
 def _leave(status: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_conformance.agent import Agent, machine, numbering
+from trainspec_conformance.agent import Agent, machine
 from trainspec_conformance.nodes import Nodes
 from trainspec_conformance.processes import Session, describe, end_all, marked
 from trainspec_validate.documents.types.trace import Process
@@ -87,9 +87,9 @@ class Targets:
         """Every living process of the trial on a node that is not the machine of the suite."""
         if self._nodes is None:
             return []
-        numbers, found = {numbering(machine())}, []
+        numbers, found = {_numbering(machine())}, []
         for node, marked_there in self._nodes.call("marked", mark=self.mark).items():
-            if (seen := numbering(self._nodes[node].about.machine)) not in numbers:
+            if (seen := _numbering(self._nodes[node].about.machine)) not in numbers:
                 numbers.add(seen)
                 found += [Target(node, pid) for pid, _ in marked_there]
         return found
@@ -111,6 +111,11 @@ class Targets:
     def _told(self, what: str) -> list[str]:
         answers = self._nodes.call(what, mark=self.mark) if self._nodes is not None else {}
         return [f"{node}: {pid} {name}" for node, found in answers.items() for pid, name in found]
+
+
+def _numbering(machine: str) -> str:
+    """Part of the text of a machine that is the same where numbers of processes mean the same."""
+    return machine.rpartition(" ")[0]
 
 
 def _by_node(targets: Iterable[Target]) -> list[tuple[str, list[int]]]:
