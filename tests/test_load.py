@@ -85,6 +85,30 @@ def test_aliases_share_one_value() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "merged"),
+    [
+        ("a: &x {k: 1, l: 2}\nb: {<<: *x, l: 3}\n", {"k": 1, "l": 3}),
+        ("a: &x {k: 1}\nc: &y {k: 2, m: 4}\nb: {<<: [*x, *y]}\n", {"k": 1, "m": 4}),
+        ("a: &x {k: &z {n: 1}}\nb: {m: 2, <<: *x}\n", {"m": 2, "k": {"n": 1}}),
+    ],
+)
+def test_merge_keys_of_older_yaml(text: str, merged: dict[str, Any]) -> None:
+    assert load_text(text, "f.yaml", older=True).data["b"] == merged
+    with pytest.raises(LoadError, match="merge key"):
+        load_text(text, "f.yaml")
+
+
+def test_merge_keys_are_counted() -> None:
+    with pytest.raises(LoadError, match="merges no mapping"):
+        load_text("a: &x 1\nb: {<<: *x}\n", "f.yaml", older=True)
+    wide = "a: &x {" + ", ".join(f"k{number}: 1" for number in range(1000)) + "}\n"
+    many = "".join(f"m{number}: {{<<: [" + ", ".join(["*x"] * 100) + "]}\n" for number in range(100))
+    with pytest.raises(LoadError) as caught:
+        load_text(wide + many, "f.yaml", older=True)
+    assert caught.value.code in {"alias-budget", "too-many-values"}
+
+
+@pytest.mark.parametrize(
     ("text", "path", "format_"),
     [
         ('{"a": 1}', "f.json", "json"),

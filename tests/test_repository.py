@@ -296,7 +296,8 @@ def validated(folder: Path, status: int, **inputs: str) -> Job:
 
 
 def started(job: Job) -> list[str]:
-    return ["-I", "-m", "trainspec_validate", f"--format=sarif={job.temp}/trainspec/trainspec.sarif"]
+    sarif = f"--format=sarif={job.temp}/trainspec/trainspec.sarif"
+    return ["-I", "-m", "trainspec_validate", sarif, "--dependents"]
 
 
 @pytest.mark.parametrize("status", [0, 1, 2])

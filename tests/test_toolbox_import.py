@@ -202,6 +202,21 @@ def test_a_format_is_named_where_content_does_not_tell() -> None:
     assert "tree.conf:2: this is no line of ibnetdiscover: SwitchName=spine" in result.stderr
 
 
+@pytest.mark.parametrize("format_name", sorted(formats()))
+@pytest.mark.parametrize("text", ["foreign: 1\n", "{}", "#!/bin/sh\necho done\n"])
+def test_a_file_that_states_nothing_of_a_named_format_is_refused(format_name: str, text: str) -> None:
+    Path("nothing.txt").write_text(text, encoding="utf-8")
+    result = invoke("import", "--format", format_name, "nothing.txt", "--output", "made.yaml")
+    assert (result.exit_code, Path("made.yaml").exists()) == (2, False), result.output
+    assert result.stderr.startswith("Error: n")
+
+
+def test_files_that_state_no_fact_are_no_import() -> None:
+    Path("open.sh").write_text("#!/bin/bash\npython pretrain_gpt.py $ARGS\n", encoding="utf-8")
+    result = invoke("import", "--format", "megatron-arguments", "open.sh")
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+
+
 @pytest.mark.parametrize(
     "text", ["# mine\napiVersion: trainspec/v1\n", '{"kind": "x",\n "apiVersion": "trainspec/v1"}']
 )

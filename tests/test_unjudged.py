@@ -98,6 +98,62 @@ def test_another_name_another_kind_and_hidden_files_do_not_count() -> None:
     assert only(validate(["plans/plan.yaml"])).reason == NOT_GIVEN
 
 
+UNRELATED = ("name: example-cluster", "name: other-cluster")
+SECOND = ("name: example-plan", "name: second-plan")
+
+
+@pytest.mark.parametrize("has_unrelated", [False, True])
+@pytest.mark.parametrize(
+    ("arguments", "is_error"),
+    [
+        (["plans/plan.yaml"], False),
+        (["--quiet", "plans/plan.yaml"], False),
+        (["plans/*.yaml"], False),
+        (["."], True),
+        (["plans"], True),
+        (["--dependents", "plans/plan.yaml"], True),
+        (["plans/plan.yaml", "second.yaml"], True),
+    ],
+)
+def test_a_name_that_no_document_has_gets_one_verdict_whatever_else_the_tree_holds(
+    arguments: list[str], is_error: bool, has_unrelated: bool
+) -> None:
+    if has_unrelated:
+        put("cluster.yaml", *UNRELATED)
+    Path("second.yaml").write_text(Path("plans/plan.yaml").read_text("utf-8").replace(*SECOND), "utf-8")
+    result = invoke("--format", "concise", *arguments)
+    assert result.exit_code == is_error, result.output
+    assert ("plans/plan.yaml:6:17: error[TS-DOC-011] no ClusterProfile among" in result.stdout) is is_error
+    assert f"plans/plan.yaml:6:1: not judged: {NOT_GIVEN}" in result.stdout
+    assert invoke("--fail-on", "unjudged", *arguments).exit_code == 1
+
+
+@pytest.mark.parametrize("has_unrelated", [False, True])
+def test_a_plan_on_standard_input_is_judged_alone(has_unrelated: bool) -> None:
+    if has_unrelated:
+        put("plans/cluster.yaml", *UNRELATED)
+    text = Path("plans/plan.yaml").read_text("utf-8")
+    arguments = ["-", "--stdin-filename", "plans/plan.yaml", "--format", "concise"]
+    result = CliRunner().invoke(command, arguments, input=text)
+    assert (result.exit_code, "TS-DOC-011" in result.stdout, NOT_GIVEN in result.stdout) == (0, False, True)
+
+
+def test_a_name_that_several_files_of_the_tree_have_is_an_error_in_a_set() -> None:
+    put("a/cluster.yaml")
+    put("b/cluster.yaml")
+    assert "TS-DOC-011" not in invoke("plans/plan.yaml").stdout
+    assert "several ClusterProfiles in the tree have the name 'example-cluster'" in invoke("plans").stdout
+
+
+def test_a_name_that_an_excluded_file_has_leads_somewhere() -> None:
+    put("hidden/cluster.yaml")
+    result = invoke(".", "--exclude", "hidden")
+    assert (result.exit_code, "TS-DOC-011" in result.stdout, NOT_GIVEN in result.stdout) == (0, False, True)
+    assert invoke(".", "--exclude", "other").exit_code == 0
+    put("hidden/cluster.yaml", *UNRELATED)
+    assert invoke(".", "--exclude", "hidden").exit_code == 1
+
+
 def test_no_link_and_no_path_out_of_the_tree_is_followed() -> None:
     Path("link.yaml").symlink_to(Path("../cluster.yaml").resolve())
     Path("up").symlink_to(Path("..").resolve())

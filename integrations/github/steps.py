@@ -121,7 +121,8 @@ def validate(job: Job, program: Program) -> None:
     """Run the validator, and set the outputs of the step."""
     sarif = job.state / "trainspec.sarif"
     sarif.unlink(missing_ok=True)
-    arguments = [f"--format=sarif={sarif}"]  # standard output gets annotations and a log by itself
+    # Standard output gets annotations and a log by itself. A changed cluster breaks plans outside of the named paths.
+    arguments = [f"--format=sarif={sarif}", "--dependents"]
     if job.input("FAIL_ON"):
         arguments.append(f"--fail-on={job.input('FAIL_ON')}")
     code = _run(job, program, [*arguments, *_noted(job), "--", *job.lines("PATHS")], job.trusted)

@@ -67,6 +67,19 @@ def test_a_run_of_the_suite_runs_the_stack_alone(name: str, tmp_path: Path) -> N
     assert "null-run: 1 trial" in job.log
 
 
+def test_plans_outside_of_the_named_paths_are_judged_with_their_cluster(tmp_path: Path) -> None:
+    job = Job(tmp_path, inputs={"paths": "clusters"})
+    job.install_this()
+    base = ROOT / "spec" / "v1" / "base"
+    for name, folder in (("cluster.yaml", "clusters"), ("plan.yaml", "plans")):
+        (job.workspace / folder).mkdir()
+        text = (base / name).read_text(encoding="utf-8").replace("num_accelerators: 128", "num_accelerators: 256")
+        (job.workspace / folder / name).write_text(text, encoding="utf-8")
+    (job.temp / "trainspec" / "arguments.json").write_text("[]", encoding="utf-8")
+    assert job.validate_here() == 1, job.log
+    assert "plans/plan.yaml:22:21: error[TS-PAR-002]" in job.log
+
+
 @pytest.mark.slow
 def test_no_name_of_a_file_sets_what_later_steps_read(tmp_path: Path) -> None:
     """Names that look like lines of the files in which a runner takes variables, paths and outputs of a step."""

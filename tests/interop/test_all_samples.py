@@ -73,6 +73,8 @@ STARTS = {
     "collective-benchmark": "#  size  count  type  redop  root  time  algbw  busbw #wrong\n",
     "topograph-model": "blocks: []\nswitches: ",
     "astra-sim-network": "topology: [Ring]\nnpus_count: [2]\nbandwidth: ",
+    "levanter-yaml": "trainer:\n  num_train_steps: 1\n  train_batch_size: ",
+    "nemo-rl-yaml": "policy:\n  train_global_batch_size: ",
 }
 
 

@@ -102,19 +102,14 @@ def test_torchtitan_states_what_its_defaults_decide() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("actor_rollout_ref:\n  model: {path: a}\nalgorithm: {a: b}\ntrainer:\n  train_batch_size: 4\n", "verl"),
         ("model_name: a\nout_dir: b\ntrain:\n  global_batch_size: 512\n  micro_batch_size: 4\n", "LitGPT"),
         ("from xtuner.engine.runner import TrainLoop\nbatch_size = 1\n", "xtuner"),
         ("deepspeed main.py --actor_model_name_or_path a --critic_model_name_or_path b\n", "DeepSpeed-Chat"),
         ("#!/bin/bash\n#SBATCH --nodes=4\nsrun python own.py\n", "Slurm"),
-        ("torchrun -m verl.trainer.fsdp_sft_trainer optim.lr=1e-4\n", "verl"),
-        ("deepspeed --module openrlhf.cli.train_sft --max_len 2048\n", "OpenRLHF"),
-        ("policy:\n  train_global_batch_size: 64\n  dtensor_cfg: {enabled: true}\n", "NeMo RL"),
         ("model:\n  d_model: 64\nmax_duration: 1ep\nglobal_train_batch_size: 64\n", "OLMo"),
         ("python -m EasyLM.models.llama.llama_train --mesh_dim='-1,64,1'\n", "EasyLM"),
         ("colossalai run --nproc_per_node 8 train.py --plugin zero2\n", "Colossal-AI"),
         ("from __gin__ import dynamic_registration\nBATCH_SIZE = 4\n", "gin"),
-        ("export DGXNNODES=8\nexport TP=4\nexport WALLTIME=45\n", "MLPerf"),
     ],
 )
 def test_a_refusal_says_what_to_give(text: str, told: str) -> None:

@@ -179,7 +179,6 @@ def test_python_configurations_of_torchtitan_are_refused_by_name() -> None:
     [
         ('{"transformer_layer_cls_to_wrap": "Block"}', "settings of FSDP alone"),
         ("apiVersion: batch/v1\nkind: Job\nspec: {}\n", "a manifest of Kubernetes"),
-        ("python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=a algorithm.adv_estimator=grpo\n", "verl"),
         ("trainer:\n  type: A\nmodel:\n  type: B\n", "nearest is nemo-megatron-yaml"),
         ("model:\n  path: a\ntrain:\n  steps: 8\n", "nearest is megatron-bridge-yaml"),
         ("torchrun train.py --job.config_file job.toml\n", "give that file"),

@@ -30,10 +30,6 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "a manifest of Kubernetes; give the script or the configuration that it starts",
     ),
     (
-        (r"\bactor_rollout_ref(?:\.\w|[ \t]*:)|\bverl\.trainer\b", r"\bverl\b|\balgorithm(?:\.\w|[ \t]*:)"),
-        f"settings of verl, which no reader knows; {_SHAPE_AND_STREAM}",
-    ),
-    (
         (
             r"(?m)^(?:checkpoint_dir|model_name|out_dir)[ \t]*:",
             r"(?m)^train[ \t]*:",
@@ -42,12 +38,8 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
         f"settings of LitGPT, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
-        (r"\bopenrlhf\.cli\.",),
-        f"arguments of OpenRLHF, which no reader knows; {_SHAPE_AND_STREAM}",
-    ),
-    (
-        (r"(?m)^policy[ \t]*:", r"(?m)^[ \t]+(?:train_global_batch_size|dtensor_cfg|megatron_cfg)[ \t]*:"),
-        f"settings of NeMo RL, which no reader knows; {_SHAPE_AND_STREAM}",
+        (r"(?m)^defaults[ \t]*:[ \t]*\S+\.ya?ml", r"(?m)^(?:policy|cluster)[ \t]*:"),
+        "a few settings over those of another file, which `defaults` names; give that file",
     ),
     (
         (r"(?m)^(?:device|global)_train_(?:micro)?batch_size[ \t]*:", r"(?m)^max_duration[ \t]*:"),
@@ -71,15 +63,11 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         (r"(?m)^(?:from|import)[ \t]+xtuner\b",),
-        f"a Python configuration of xtuner, and code is never executed; {_SHAPE_AND_STREAM}",
+        f"a part of a Python configuration of xtuner, and code is never executed; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"--(?:actor_|critic_)model_name_or_path[ =]",),
         f"arguments of DeepSpeed-Chat, which no reader knows; give the configuration of DeepSpeed, or {_SHAPE}",
-    ),
-    (
-        (r"(?m)^trainer[ \t]*:", r"(?m)^[ \t]+(?:num_train_steps|mp|tracker|per_device_parallelism)[ \t]*:"),
-        f"settings of Levanter, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"(?m)^modules[ \t]*:", r"(?m)^[ \t]+(?:pre|post)_trainer[ \t]*:"),

@@ -10,10 +10,11 @@ from trainspec_validate.documents.load import LoadError
 from trainspec_validate.model.finding import Finding, Origin, Unjudged
 from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.engine import Member
-from trainspec_validate.pipeline.named import Absent, Trees
+from trainspec_validate.pipeline.named import Trees
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_named
 from trainspec_validate.pipeline.references import (
     DANGLING,
+    Absent,
     ReferenceFailure,
     links,
     referenced_files,
@@ -208,5 +209,7 @@ def _with_named(done: Completion, trees: Trees, *, dependents: bool) -> Completi
                 absent[member.path, link.key] = file
             else:
                 reason = file.message if isinstance(file, LoadError) else file.reason
-                absent[member.path, link.key] = Absent(f"names {link.key} {name!r}: {reason}", file.help)
+                absent[member.path, link.key] = Absent(
+                    f"names {link.key} {name!r}: {reason}", file.help, may_exist=True
+                )
     return replace(done, absent=absent)

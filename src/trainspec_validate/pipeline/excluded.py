@@ -125,6 +125,11 @@ def covers(path: str | Path) -> bool:
     return _RUN.get().covers(path)
 
 
+def is_in_use() -> bool:
+    """Whether this run has patterns of what to exclude."""
+    return bool(_RUN.get().patterns)
+
+
 def takes(path: str | Path) -> bool:
     """Whether a file that a search found is excluded; it is counted."""
     return _RUN.get().takes(path)

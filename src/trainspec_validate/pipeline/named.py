@@ -20,7 +20,7 @@ from trainspec_validate.pipeline.claims import NO_TEXT, NO_VERSION, claims, hidd
 from trainspec_validate.pipeline.detect import why_unread
 from trainspec_validate.pipeline.files import is_document_name, walk
 from trainspec_validate.pipeline.passed_over import PassedOver, passed_over
-from trainspec_validate.pipeline.references import tree_of
+from trainspec_validate.pipeline.references import Absent, tree_of
 from trainspec_validate.pipeline.texts import KEYS, KINDS_OF_KEYS, REFERENCES, Text
 from trainspec_validate.system.boundary import UnreadableError, reason_of
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
@@ -29,14 +29,6 @@ from trainspec_validate.system.repository import superproject_of
 MAX_ENTRIES = Limit("a search for documents by name", 100_000, "files and directories")
 MAX_BYTES = Limit("a search for documents by name", 256 * 1024**2, "bytes")
 _MAX_SHOWN = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """Why a document that another one names is not judged with it, and what to do."""
-
-    reason: str
-    help: str
 
 
 @dataclass(slots=True)
@@ -77,7 +69,17 @@ class Trees:
         help_text = f"give its file too, or write {key}: {{file: ...}}"
         searched = f"; the search ended early, since {refusal}" if refusal else ""
         near = _near(self._texts(root, deep=True), kind, name)
-        return Absent(f"names {key} {name!r}, which was not given", near + help_text + searched)
+        may_exist = bool(refusal) or self._is_excluded(root, kind, name)
+        return Absent(f"names {key} {name!r}, which was not given", near + help_text + searched, may_exist)
+
+    def _is_excluded(self, root: Path, kind: str, name: str) -> bool:
+        """Whether an excluded file of a tree declares this kind and name."""
+        if not excluded.is_in_use():
+            return False
+        key = f"{_real(root)}{os.sep}excluded"
+        if key not in self._trees:
+            self._trees[key] = _search(root, lambda path: not excluded.covers(path), deep=True)
+        return bool(self._trees[key].refusal or _matches(self._trees[key].texts, kind, name))
 
     def namesakes(self, path: str, kind: str, name: str) -> list[Path]:
         """The files in the tree of `path` that declare this kind and name, in the order of their paths."""
@@ -306,4 +308,6 @@ def _ambiguous(key: str, name: str, matches: Iterable[Path]) -> Absent:
     paths = sorted(path.as_posix() for path in matches)
     more = [f"{len(paths) - _MAX_SHOWN} more"] if len(paths) > _MAX_SHOWN else []
     shown = ", ".join([*paths[:_MAX_SHOWN], *more])
-    return Absent(f"names {key} {name!r}, which {len(paths)} files declare: {shown}", f"write {key}: {{file: ...}}")
+    return Absent(
+        f"names {key} {name!r}, which {len(paths)} files declare: {shown}", f"write {key}: {{file: ...}}", several=True
+    )

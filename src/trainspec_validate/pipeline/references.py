@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,18 @@ class Link:
     key: str
     kind: Kind
     reference: Reference
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Why a document that another one names is not judged with it, and what to do."""
+
+    reason: str
+    help: str
+    may_exist: bool = False
+    """Whether a place that was not searched may hold the document."""
+    several: bool = False
+    """Whether several files of the tree declare the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +164,17 @@ def bindings(
     by_file: Callable[[str], Member | None],
     may_be_unread: Callable[[str, str], bool] = lambda _kind, _name: False,
     tree: Callable[[str], Path] = tree_of,
+    absent: Mapping[tuple[str, str], Absent] | None = None,
 ) -> tuple[list[Binding], list[ReferenceFailure]]:
     """For each document, the documents that it is judged with.
 
     A reference decides; without one, the only document of a kind in the same directory does, else the only one of
     the whole set. `by_file` finds the member of a referenced path; `may_be_unread` says whether a document of this
     kind and name may be one that has findings of its own, so that no second finding says that it is missing.
+    `absent` says of a complete set, by path and key, why a named document was not found. Without it the set is no
+    complete one, and a name that none of it has is no error.
     """
-    resolver = _Resolver(members, by_file, may_be_unread, tree)
+    resolver = _Resolver(members, by_file, may_be_unread, tree, absent)
     bound = [resolver.bind(member) for member in members]
     return bound, resolver.failures
 
@@ -171,6 +186,7 @@ class _Resolver:
         by_file: Callable[[str], Member | None],
         may_be_unread: Callable[[str, str], bool],
         tree: Callable[[str], Path],
+        absent: Mapping[tuple[str, str], Absent] | None,
     ) -> None:
         self._of_kind: dict[Kind, list[Member]] = {}
         self._beside: dict[tuple[Kind, Path], list[Member]] = {}
@@ -183,6 +199,7 @@ class _Resolver:
         self._by_file = by_file
         self._may_be_unread = may_be_unread
         self._tree = tree
+        self._absent = absent
         self._done: dict[int, Binding] = {}
         self.failures: list[ReferenceFailure] = []
 
@@ -257,11 +274,14 @@ class _Resolver:
             return matches[0]
         if not matches and reference.name and self._may_be_unread(link.kind.__name__, reference.name):
             return None  # that document has findings of its own
-        if candidates and reference.name:
+        absent = None if self._absent is None else self._absent.get((path, link.key), Absent("", ""))
+        if reference.name and absent and not absent.may_exist:
+            kind, is_several = link.kind.__name__, bool(matches) or absent.several
+            set_ = "in the tree" if absent.several else "among the judged documents"
+            which = f"several {kind}s {set_} have" if is_several else f"no {kind} {set_} has"
+            message = f"{which} the name {reference.name!r}"
             names = [other.document.metadata.name for other in candidates]
-            kind = link.kind.__name__
-            which = f"several {kind}s" if matches else f"no {kind}"
-            message = f"{which} among the judged documents {'have' if matches else 'has'} the name {reference.name!r}"
-            help_text = "refer to it by file" if matches else hint(reference.name, names)
+            nearest = hint(reference.name, names) if names else f"add the {kind}, or leave the key out"
+            help_text = "refer to it by file" if is_several else nearest
             self.failures.append(ReferenceFailure(DANGLING, path, (link.key, "name"), message, help_text))
         return None

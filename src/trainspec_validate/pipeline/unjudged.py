@@ -11,9 +11,8 @@ from trainspec_validate.documents.types import CheckpointPolicy, ClusterProfile,
 from trainspec_validate.model.finding import Cause, Finding, Outcome, Pointer, Unjudged, Verdict
 from trainspec_validate.model.requirements import Requirement
 from trainspec_validate.pipeline.engine import Binding, Lack, Member
-from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.reading import DocumentSet, value_at
-from trainspec_validate.pipeline.references import Kind, Link, links
+from trainspec_validate.pipeline.references import Absent, Kind, Link, links
 
 _MAX_KEYS = 4
 _WANTS: Mapping[Kind, tuple[tuple[str, Kind], ...]] = {

@@ -34,7 +34,6 @@ from trainspec_validate.pipeline.detect import detect, of_content, search
 from trainspec_validate.pipeline.engine import Binding, Member, located, not_together, run_rules
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, File, kept
 from trainspec_validate.pipeline.importable import hint_of
-from trainspec_validate.pipeline.named import Absent
 from trainspec_validate.pipeline.other_inputs import (
     NOTHING,
     Inputs,
@@ -47,7 +46,7 @@ from trainspec_validate.pipeline.other_inputs import (
 from trainspec_validate.pipeline.outcomes import NAME_TAKEN, judged_on, outcomes_of_form, without_input
 from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.reading import DocumentSet, ReadFile, read_content, read_document, read_named
-from trainspec_validate.pipeline.references import ReferenceFailure, bindings, repository_of, tree_of
+from trainspec_validate.pipeline.references import Absent, ReferenceFailure, bindings, repository_of, tree_of
 from trainspec_validate.pipeline.streams import Seen, judge_by_rules, judge_streams, merge_outcomes, open_streams
 from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_reasons
 from trainspec_validate.pipeline.unpacked import one_run
@@ -178,10 +177,11 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     documents, inputs = _read_all(index, arguments, terms, stack, refused)
     _refuse_nothing(arguments, terms, documents, inputs)
     documents, waivers = _with_waivers(documents, terms)
+    is_set = terms.dependents or len(documents.judged) > 1 or any(map(os.path.isdir, arguments))
     completion = complete(documents, dependents=terms.dependents, named=set(filter(os.path.isfile, arguments)))
-    documents = completion.documents
-    bound, misbound = _bind(documents, repository_of if terms.dependents else tree_of)
-    ruled = _run_rules(documents, selection, bound, completion.absent)
+    documents, absent = completion.documents, completion.absent
+    bound, misbound = _bind(documents, repository_of if terms.dependents else tree_of, absent if is_set else None)
+    ruled = _run_rules(documents, selection, bound, absent)
     found = (*documents.findings, *completion.findings, *misbound, *ruled.findings)
     bound = _whole(documents, bound)
     streamed, saved = _judge_streams(index, inputs, terms, bound)
@@ -350,7 +350,9 @@ def _with_waivers(documents: DocumentSet, terms: Terms) -> tuple[DocumentSet, Wa
     return documents, WaiverFile(name, list(file.waivers), terms.settings_from)
 
 
-def _bind(documents: DocumentSet, tree: Callable[[str], Path]) -> tuple[list[Binding], list[Finding]]:
+def _bind(
+    documents: DocumentSet, tree: Callable[[str], Path], absent: Mapping[tuple[str, str], Absent] | None
+) -> tuple[list[Binding], list[Finding]]:
     """The documents that belong together, and findings on those that cannot be told apart or found."""
     members = list(documents.judged.values())
     bound, failures = bindings(
@@ -358,6 +360,7 @@ def _bind(documents: DocumentSet, tree: Callable[[str], Path]) -> tuple[list[Bin
         lambda path: documents.judged.get(documents.known_as(path) or ""),
         documents.may_be_unread,
         tree,
+        absent,
     )
     found_first = sorted(members, key=lambda member: documents.files[member.path].origin == "given")
     return bound, [failure.finding(documents.index) for failure in (*_same_names(found_first), *failures)]

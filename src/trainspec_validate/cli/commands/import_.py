@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
 
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.commands import known as known_words
 from trainspec_validate.cli.commands import stream_import, tables
-from trainspec_validate.cli.commands.imported import hand_over
+from trainspec_validate.cli.commands.imported import hand_over, num_facts
 from trainspec_validate.cli.commands.stream_files import Inputs
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import MAX_BYTES
@@ -111,6 +112,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if known:
         raise click.UsageError("--known is about streams; none of the files is one")
     fragments = _fragments(paths, format_name, inputs)
+    if not any(num_facts(fragment.facts) for fragment in fragments):
+        raise Failure(
+            f"nothing was imported: {', '.join(entry.name for entry in fragments[:_MAX_NAMED])} states no fact"
+        )
     if num_nodes is not None and any(fragment.kind != "ClusterProfile" for fragment in fragments):
         raise click.UsageError("--num-nodes is about clusters; no other kind of document has it")
     try:
@@ -189,7 +194,19 @@ def _fragments(paths: Sequence[tuple[str, bool]], format_name: str | None, input
 def _read(path: str, name: str, chosen: Format | None, inputs: Inputs) -> tuple[Fragment, ForeignText]:
     with untrusted(lambda reason, remedy: ForeignFormatError(reason, None, remedy)):
         text = _text(path, name, inputs)
-        return (chosen or recognise(text)).read(text), text
+        fragment = (chosen or recognise(text)).read(text)
+        if chosen and fragment.facts == _of_nothing(chosen, name):
+            reason = f"states nothing that {chosen.name} has; defaults of the program alone are no import"
+            raise ForeignFormatError(reason, None, "name another --format, or leave it out")
+        return fragment, text
+
+
+def _of_nothing(chosen: Format, name: str) -> Mapping[str, Any]:
+    """The facts that a format makes of a file without settings: labels, and defaults of its program."""
+    try:
+        return chosen.read(ForeignText(name, "{}")).facts
+    except ForeignFormatError:
+        return {}
 
 
 def _text(path: str, name: str, inputs: Inputs) -> ForeignText:

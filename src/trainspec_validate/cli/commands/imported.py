@@ -54,7 +54,7 @@ def summary(merged: Merged, fragments: Sequence[Fragment]) -> str:
 
     An unknown key is no count of a file: another file or an option may state it.
     """
-    rows = [(printable(f.name), f.format, str(_leaves(f.facts)), str(len(f.remarks))) for f in fragments]
+    rows = [(printable(f.name), f.format, str(num_facts(f.facts)), str(len(f.remarks))) for f in fragments]
     lines = [tables.plain(("source", "format", "facts", "remarks"), rows, frozenset({2, 3}))]
     for entry in merged.remarks[:_MAX_REMARKS]:
         line = f":{entry.remark.line}" if entry.remark.line else ""
@@ -66,10 +66,14 @@ def summary(merged: Merged, fragments: Sequence[Fragment]) -> str:
     return "".join(lines)
 
 
-def _leaves(value: Any) -> int:
-    """Values that are no mapping and no list of mappings."""
+def num_facts(value: Any) -> int:
+    """Number of values that are no mapping and no list of mappings.
+
+    >>> num_facts({"nodes": [{"name": "a", "ranks": [0, 1]}, {}]}), num_facts({})
+    (2, 0)
+    """
     if isinstance(value, dict):
-        return sum(_leaves(item) for item in value.values())
+        return sum(num_facts(item) for item in value.values())
     if isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
-        return sum(_leaves(item) for item in value)
+        return sum(num_facts(item) for item in value)
     return 1

@@ -102,7 +102,7 @@ def load_text(
 ) -> Source:
     """Load a text that was read from `path`, as JSON where the name or the text says so, otherwise as YAML.
 
-    With `older` the whole numbers of YAML are those of version 1.1, for files of programs that read that one.
+    With `older` the whole numbers and merge keys of YAML are those of version 1.1, for files of programs that read it.
 
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """

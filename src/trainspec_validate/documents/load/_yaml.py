@@ -37,6 +37,7 @@ from trainspec_validate.model.finding import Pointer
 
 _MAX_CACHED_SCALARS: Final = 50_000
 _MAX_AMBIGUOUS: Final = 100
+_MERGE: Final = "<<"
 _ABSENT: Final[Any] = object()
 _Anchored = tuple[Any, int, int, int]
 """An anchored value, its number of values, its number of characters, and how deep it nests."""
@@ -45,18 +46,19 @@ _Anchored = tuple[Any, int, int, int]
 def load(text: str, *, older: bool = False) -> tuple[Any, tuple[Ambiguous, ...]]:
     """The value of the only document in the text, and what YAML 1.1 reads otherwise in it. Raises LoadError.
 
-    With `older` whole numbers are those of YAML 1.1.
+    With `older` whole numbers and merge keys are those of YAML 1.1.
     """
     check_characters(text)
-    builder = _Builder(text, resolve_as_older if older else resolve)
+    builder = _Builder(text, resolve_as_older if older else resolve, merges=older)
     return builder.build(), tuple(builder.ambiguous)
 
 
 class _Builder:
     """Builds the value of one document; a refusal without a span gets that of the current event."""
 
-    def __init__(self, text: str, resolve_plain: Callable[[str], Any]) -> None:
+    def __init__(self, text: str, resolve_plain: Callable[[str], Any], *, merges: bool) -> None:
         self.text = text
+        self.merges = merges
         self.resolve_plain = resolve_plain
         self.root: Any = _ABSENT
         self.container: Any = None
@@ -149,7 +151,7 @@ class _Builder:
             raise key_too_long(len(key))
         if key in self.container:
             raise self.duplicate(key, event)
-        if key == "<<" and event.implicit[0]:
+        if key == _MERGE and event.implicit[0] and not self.merges:
             raise LoadError(
                 "unsupported-tag",
                 "the merge key '<<' is not part of YAML 1.2",
@@ -196,6 +198,8 @@ class _Builder:
             raise LoadError("non-string-key", f"{what} appears where a key is expected", "write the key as text")
 
     def end(self, _: Any) -> None:
+        if self.merges and type(self.container) is dict and _MERGE in self.container:
+            self.merge(self.container)
         value, height = self.container, self.height + 1
         self.container, self.key, anchor, count, characters, outer_height = self.stack.pop()
         self.height = max(height, outer_height)
@@ -203,6 +207,19 @@ class _Builder:
             size = self.count - count + 1
             self.anchor(anchor, (value, size, self.characters - characters, height))
         self.attach(value)
+
+    def merge(self, mapping: dict[str, Any]) -> None:
+        """Add the keys of the mappings behind `<<`; an earlier one goes before a later, and a key of its own before."""
+        given = mapping.pop(_MERGE)
+        parts = given if type(given) is list else [given]
+        if not all(type(part) is dict for part in parts):
+            raise LoadError("unsupported-tag", "'<<' merges no mapping", "name a mapping, or a list of mappings")
+        for part in parts:
+            self.count += len(part)
+            if self.count > MAX_VALUES:
+                raise too_many_values()
+            for key, value in part.items():
+                mapping.setdefault(key, value)
 
     def attach(self, value: Any) -> None:
         if type(self.container) is dict:

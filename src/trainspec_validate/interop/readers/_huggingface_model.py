@@ -8,6 +8,7 @@ from trainspec_validate.interop.readers._huggingface_count import more_parameter
 from trainspec_validate.interop.readers._huggingface_hybrid import STATE_SPACES, write_own, write_state_space
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of, shown
+from trainspec_validate.interop.readers._position_encoding import put_of_kind
 
 VERSION = "transformers 5.23.0"
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -82,6 +83,7 @@ def write_model(draft: Draft, prefix: str = "") -> None:
             draft.default(("model", "ffn_hidden_size"), 4 * hidden, how, ("model", "hidden_size"))
         _write_gate(draft, kind, names("tie_word_embeddings"))
     _write_attention(draft, kind, names)
+    put_of_kind(draft, kind, names("alibi", "no_rope_layers"))
     if _has_experts(draft, kind, names):
         _write_experts(draft, names)
     _count_more(draft, kind, names)

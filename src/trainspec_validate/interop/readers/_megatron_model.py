@@ -7,6 +7,7 @@ import re
 from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of, shown
+from trainspec_validate.interop.readers._position_encoding import put_megatron
 from trainspec_validate.interop.readers._state_space_layers import Names, counted, put_layers, put_state
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
@@ -63,6 +64,7 @@ def write_model(draft: Draft) -> None:
     _write_feed_forward(draft, hidden)
     _write_vocabulary(draft)
     _write_heads(draft)
+    put_megatron(draft)
     _count_more(draft)
     untied = draft.flag("untie_embeddings_and_output_weights")
     shared = draft.flag("share_embeddings_and_output_weights")

@@ -49,6 +49,33 @@ def without_configurations(text: str) -> str:
     return _DOCUMENT.sub(blank, text[:_MAX_TEXT]) + text[_MAX_TEXT:]
 
 
+_READ = re.compile(
+    r"(?m)^(?P<indent>[ \t]*)read[ \t]+(?:-r[ \t]+)?-(?:r?d)[ \t]*(?:''|\"\")[ \t]+(?:-r[ \t]+)?"
+    r"(?P<name>[A-Za-z_]\w{0,60})"
+    r"[ \t]*<<[ \t]*(?P<quote>['\"]?)(?P<end>\w{1,40})(?P=quote)[ \t]*\n(?P<body>(?:.*\n){0,400}?)(?P=end)[ \t]*$"
+)
+"""A document that becomes the value of a variable as a whole."""
+
+
+def with_read_documents(text: str) -> str:
+    r"""A script in which `read -d ''` takes no document: the variable is assigned in quotes, on as many lines.
+
+    >>> with_read_documents("read -r -d '' A <<EOF\n--lr 1 \\\\\n --x \"b\"\nEOF\nrun $A\n")
+    'A="\n--lr 1 \\\\\n --x \\\\"b\\\\"\n"\nrun $A\n'
+    """
+    if "<<" not in text or "read" not in text:
+        return text
+
+    def assigned(found: re.Match[str]) -> str:
+        if found["quote"]:
+            body = found["body"].replace("'", "'\\''")
+            return f"{found['indent']}{found['name']}='\n{body}'"
+        body = re.sub(r'(?<!\\)"', r"\\\"", found["body"])
+        return f'{found["indent"]}{found["name"]}="\n{body}"'
+
+    return _READ.sub(assigned, text[:_MAX_TEXT]) + text[_MAX_TEXT:]
+
+
 def _target(document: re.Match[str]) -> str | None:
     """The file that a document is written to; None where it is added to one or goes elsewhere."""
     words = document["words"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainspec_validate.interop.readers._launched_ranks import slurm_sizes
 from trainspec_validate.interop.readers._shell_commands import read_script
+from trainspec_validate.interop.readers._shell_documents import with_read_documents
 from trainspec_validate.interop.readers._shell_variables import Script
 
 _SLURM_NAMES = {
@@ -22,6 +23,5 @@ def script_of(text: str) -> Script:
         ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
     """
     sizes = slurm_sizes(text)
-    return read_script(
-        text, {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
-    )
+    named = {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
+    return read_script(with_read_documents(text), named)

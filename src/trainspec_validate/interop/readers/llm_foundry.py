@@ -9,10 +9,12 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._clipping_plan import CLIPPING, put_clipping
 from trainspec_validate.interop.readers._composed import leave_composed_open
+from trainspec_validate.interop.readers._composer_words import AUTOCAST, leave_ranks_open, put_sharding
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_rate, share_of
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
+from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
 
 _MPT = "mosaicml/llm-foundry@8c8dd48f:llmfoundry/models/mpt/configuration_mpt.py"
@@ -42,8 +44,6 @@ _KINDS = {
 _TIME = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>ba|tok)")
 """A time of Composer in optimizer steps or tokens; epochs, samples and shares follow from the data or the job."""
 _UNITS = {"ba": "steps", "tok": "tokens"}
-_SHARDING = {"full_shard": "parameters", "shard_grad_op": "gradients", "no_shard": "none"}
-_FORMATS = {"amp_bf16": "bf16", "amp_fp16": "fp16"}
 
 
 def looks_like(text: ForeignText) -> bool:
@@ -102,6 +102,7 @@ def _write_mpt(draft: Draft) -> None:
     tied = draft.flag("model.tie_word_embeddings")
     draft.put(("model", "tied_embeddings"), tied is not False, usual if tied is None else "")
     draft.more_parameters = "biases, norms and positions of MPT are not counted"
+    _write_positions(draft)
     word = draft.word("model.ffn_config.ffn_type")
     gated = _GATED.get(word or "mptmlp")
     if gated is None or any(name.startswith("model.block_overrides") for name in draft.values):
@@ -119,6 +120,15 @@ def _write_mpt(draft: Draft) -> None:
         how = f"{4 if ratio is None else ratio:g} times the hidden size"
         width = int(hidden * (4 if ratio is None else ratio))
         draft.put(("model", "ffn_hidden_size"), width, Default(f"{how}, {usual}") if ratio is None else how)
+
+
+def _write_positions(draft: Draft) -> None:
+    """A linear bias or rotary positions, which switch off the table; the table where it is asked for."""
+    rotary, table = draft.flag("model.attn_config.rope"), draft.flag("model.learned_pos_emb")
+    if draft.flag("model.attn_config.alibi") or rotary:
+        draft.put(POSITIONS, "rotary" if rotary else "linear-bias", f"attn_config.{'rope' if rotary else 'alibi'}")
+    elif table is not None:
+        draft.put(POSITIONS, "learned" if table else "none", f"learned_pos_emb {str(table).lower()}")
 
 
 def _write_heads(draft: Draft, usual: Default) -> None:
@@ -155,15 +165,13 @@ def _write_batch(draft: Draft) -> None:
                 "the program lowers it where a rank's share of the global batch is smaller",
                 "device_train_microbatch_size",
             )
-    why = "the launcher decides the number of ranks, over which the trainer divides the batch"
-    for pointer in (("parallelism", "num_accelerators"), ("parallelism", "data"), ("batch", "accumulation_steps")):
-        draft.lacks(pointer, why)
+    leave_ranks_open(draft)
     draft.lacks(("batch", "loss_reduction"), "the release of Composer decides how losses are averaged")
 
 
 def _write_formats(draft: Draft) -> None:
     word, mixed = draft.word("precision") or "", (draft.word("fsdp_config.mixed_precision") or "").upper()
-    found = _FORMATS.get(word)
+    found = AUTOCAST.get(word)
     if word == "fp32":
         draft.put(("precision", "compute"), "fp32", "precision fp32")
     elif found:
@@ -182,15 +190,10 @@ def _write_formats(draft: Draft) -> None:
 
 
 def _write_sharding(draft: Draft) -> None:
-    pointer, kind = ("parallelism", "sharding"), draft.word("fsdp_config.sharding_strategy")
+    kind = draft.word("fsdp_config.sharding_strategy") or ""
+    put_sharding(draft, kind, ("", "no sharding_strategy is given: the release of Composer has a default"))
     if any(name.startswith(("tp_config", "fsdp_config.te_")) for name in draft.values):
         draft.lacks(("parallelism", "tensor"), "tp_config sets it, and is not read")
-    if kind and kind.casefold() in _SHARDING:
-        draft.put(pointer, _SHARDING[kind.casefold()], f"sharding_strategy {kind}")
-    elif kind:
-        draft.lacks(pointer, f"sharding_strategy {kind[:40]} shards in groups whose size the ranks decide")
-    else:
-        draft.lacks(pointer, "no sharding_strategy is given: the release of Composer has a default")
     flag = draft.flag("fsdp_config.activation_checkpointing")
     partly = draft.look("model.activation_checkpointing_target", "fsdp_config.activation_cpu_offload")
     if flag is None or partly not in (None, False):

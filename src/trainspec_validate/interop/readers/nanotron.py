@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, p
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
 
 _SOURCE = "huggingface/nanotron@2411b022:src/nanotron"
@@ -133,6 +134,8 @@ def _write_model(draft: Draft) -> None:
         return
     draft.put(("model", "family"), "dense-transformer", f"is_{kinds[0]}_config")
     draft.put(("model", "gated_ffn"), kinds[0] != "starcoder2", f"is_{kinds[0]}_config")
+    if kinds[0] != "qwen2" or draft.look(f"{_MODEL}no_rope_layer") is None:
+        draft.put(POSITIONS, "rotary", f"is_{kinds[0]}_config")
     more = next((name for name in draft.values if name.partition(".")[0] not in _GROUPS), None)
     if more is not None:
         why = f"{more.partition('.')[0][:60]} is no group of nanotron itself, and may change the model"

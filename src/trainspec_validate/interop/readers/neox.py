@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._optimizer_plan import write_neox
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
+from trainspec_validate.interop.readers._position_encoding import put_word
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._state_space_layers import Layers, Names, put_layers, put_state
 from trainspec_validate.interop.readers._worlds import settled
@@ -186,6 +187,8 @@ def _write_model(draft: Draft) -> None:
         draft.default(("model", "num_key_value_heads"), heads, f"no num_kv_heads, the default of {SOURCE}")
     if ("model", "gated_ffn") not in draft.unknown:
         _write_ffn(draft, hidden)
+    encoding = draft.word("pos_emb")
+    put_word(draft, encoding, f"pos_emb {(encoding or '')[:40]}")
     untied = draft.flag("no_weight_tying")
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)

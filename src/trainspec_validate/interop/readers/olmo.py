@@ -9,10 +9,12 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
+from trainspec_validate.interop.readers._composer_words import AUTOCAST, leave_ranks_open, put_sharding
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_rate, share_of
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
 
 _SOURCE = "allenai/OLMo@59a53e3f:olmo/config.py"
@@ -34,8 +36,6 @@ _KINDS = {
     "constant": "constant",
     "constant_with_warmup": "constant",
 }
-_SHARDING = {"full_shard": "parameters", "shard_grad_op": "gradients", "no_shard": "none"}
-_FORMATS = {"amp_bf16": "bf16", "amp_fp16": "fp16"}
 
 
 def looks_like(text: ForeignText) -> bool:
@@ -85,6 +85,7 @@ def _write_model(draft: Draft) -> None:
     tied = draft.flag("model.weight_tying")
     how = Default(f"the default of {_SOURCE}") if tied is None else ""
     draft.put(("model", "tied_embeddings"), tied is not False, how)
+    _write_positions(draft)
     kind = draft.word("model.block_type") or "sequential"
     if kind not in {"sequential", "llama"}:
         for key in ("family", "ffn_hidden_size", "num_parameters"):
@@ -93,6 +94,15 @@ def _write_model(draft: Draft) -> None:
     draft.put(("model", "family"), "dense-transformer", f"block_type {kind}")
     _write_ffn(draft)
     _count_more(draft)
+
+
+def _write_positions(draft: Draft) -> None:
+    """Rotary positions or a linear bias where one is on, and a table where both are said to be off."""
+    rotary, biased = draft.flag("model.rope"), draft.flag("model.alibi")
+    if rotary or biased:
+        draft.put(POSITIONS, "rotary" if rotary else "linear-bias", "rope" if rotary else "alibi")
+    elif rotary is False and biased is False:
+        draft.put(POSITIONS, "learned", "neither rope nor alibi")
 
 
 def _write_ffn(draft: Draft) -> None:
@@ -127,15 +137,13 @@ def _count_more(draft: Draft) -> None:
 def _write_batch(draft: Draft) -> None:
     draft.copy(("batch", "global_sequences"), "global_train_batch_size")
     draft.copy(("batch", "micro_sequences"), "device_train_microbatch_size")
-    why = "the launcher decides the number of ranks, over which the trainer divides the batch"
-    for pointer in (("parallelism", "num_accelerators"), ("parallelism", "data"), ("batch", "accumulation_steps")):
-        draft.lacks(pointer, why)
+    leave_ranks_open(draft)
     draft.lacks(("batch", "loss_reduction"), "the trainer decides how losses are averaged")
 
 
 def _write_formats(draft: Draft) -> None:
     word = draft.word("precision") or ""
-    found, sharded = _FORMATS.get(word), draft.word("distributed_strategy") in {None, "fsdp"}
+    found, sharded = AUTOCAST.get(word), draft.word("distributed_strategy") in {None, "fsdp"}
     mixed, given = draft.word("fsdp.precision"), any(name.startswith("fsdp.") for name in draft.values)
     if word == "fp32":
         for key in ("compute", "parameters", "gradients"):
@@ -155,15 +163,10 @@ def _write_formats(draft: Draft) -> None:
 
 def _write_sharding(draft: Draft) -> None:
     strategy, kind = draft.word("distributed_strategy"), draft.word("fsdp.sharding_strategy")
-    pointer = ("parallelism", "sharding")
     if strategy in {"ddp", "single"}:
-        draft.put(pointer, "none", f"distributed_strategy {strategy}")
-    elif kind is None:
-        draft.put(pointer, "parameters", Default(f"FULL_SHARD, the default of {_SOURCE}"))
-    elif kind.casefold() in _SHARDING:
-        draft.put(pointer, _SHARDING[kind.casefold()], f"sharding_strategy {kind}")
+        draft.put(("parallelism", "sharding"), "none", f"distributed_strategy {strategy}")
     else:
-        draft.lacks(pointer, f"sharding_strategy {kind[:40]} shards in groups whose size the ranks decide")
+        put_sharding(draft, kind or "", ("parameters", f"FULL_SHARD, the default of {_SOURCE}"))
 
 
 def _write_optimizer(draft: Draft) -> None:
