@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import psutil
 
 from trainspec_conformance.agent import NoTargetError
 from trainspec_conformance.hosts import COMMAND, KINDS
+from trainspec_conformance.nodes import NodeError
 from trainspec_conformance.processes import marked
 from trainspec_conformance.records import Injected, Started
 from trainspec_conformance.targets import HERE, MisplacedError, Target, Targets
@@ -163,10 +165,14 @@ class Injector:
         self._later(seconds, others, signal.SIGCONT)
 
     def _later(self, seconds: float, targets: Sequence[Target], number: signal.Signals) -> None:
-        timer = threading.Timer(seconds, self._targets.act, ("send", tuple(targets)), {"number": int(number)})
+        timer = threading.Timer(seconds, self._send, (tuple(targets), number))
         timer.daemon = True
         timer.start()
         self._timers.append(timer)
+
+    def _send(self, targets: Sequence[Target], number: signal.Signals) -> None:
+        with contextlib.suppress(NodeError):  # the trial asks the node again
+            self._targets.act("send", targets, number=int(number))
 
     def _do(self, act: Inject, targets: Sequence[Target]) -> float:
         signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "continue": signal.SIGCONT}

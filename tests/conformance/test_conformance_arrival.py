@@ -253,7 +253,7 @@ def test_other_ranks_are_stopped_while_one_is_killed() -> None:
         assert [agent.state(one.pid) for one in ranks[:2]] == ["T", "T"]
         (timer,) = injector._timers
         assert timer.interval == 600
-        timer.function(*timer.args, **timer.kwargs)
+        timer.function(*timer.args)
         while "T" in [agent.state(one.pid) for one in ranks[:2]]:
             time.sleep(0.01)
         injector.end()

@@ -252,7 +252,7 @@ def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) ->
     except OSError as error:
         raise _NoAnswerError(f"{command[0]}: {words_of(error)}") from error
     if isinstance(status, str):
-        said = _last(words)
+        said = _last(told)
         raise _NoAnswerError(status + (f"; its last message: {said}" if said else ""))
     parts = printed.split(f"{mark}\n".encode())
     if status or len(parts) < 3:  # what the shell printed before, the archive, and nothing
