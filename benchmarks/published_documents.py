@@ -153,6 +153,9 @@ def plan_of(row: Row) -> TrainingPlan:
         document["memory"] = {"activation_policy": policy}
         if kept == ["offload"]:
             document["memory"]["offload"] = [{"what": "activations", "target": "host", "fraction": 1.0}]
+    if row["adapter_rank"]:
+        # mlcommons/training_policies:training_rules.adoc: adapters on the projections of attention.
+        document["lora"] = {"rank": int(row["adapter_rank"]), "targets": ["query-key-value", "output"]}
     if row["framework"]:
         version = {"version": row["framework_version"]} if row["framework_version"] else {}
         document["framework"] = {"name": row["framework"], **version}

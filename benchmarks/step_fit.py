@@ -34,6 +34,7 @@ UNSEEN = (
     "aleph_alpha_layouts",
     *("dgxc_benchmarking", "nemo_automodel", "megatron_moe_model_zoo"),
     *("mlperf_amd", "amd_primus", "tprimat_mi300x", "rocm_cvs"),
+    *("mlperf_lora_nvidia", "mlperf_lora_amd"),
     *("tpu_recipes_v6e", "tpu_recipes_v7x", "tpu_recipes_v5p"),
     "plain_pytorch",
 )

@@ -92,9 +92,10 @@ class Servers:
         """End the server of a node as a machine that fails does, with all that runs below it."""
         _kill_all(self.processes[node])
 
-    def kill_sessions(self, node: str) -> None:
-        """End what runs below the server of a node; the server stays."""
-        _kill(below(self.processes[node].pid))
+    def sessions(self, node: str) -> list[int]:
+        """Processes of sshd that serve a connection; where they are killed, what runs in them stays."""
+        names = ((pid, Path(f"/proc/{pid}/comm")) for pid in below(self.processes[node].pid))
+        return [pid for pid, name in names if name.exists() and name.read_text().startswith("sshd")]
 
     def pause(self, node: str) -> None:
         """Let the server of a node accept connections, and answer nothing."""
@@ -169,16 +170,29 @@ def slurm_nodes(folder: Path, nodes: Sequence[str], environments: Mapping[str, M
 
     `environments` has the variables of the server of each node. A job has those of the program that starts it.
     """
-    _require(("munged", "slurmctld", "slurmd", "srun", "sinfo"))
+    _require(("slurmd", "srun"))
+    ports = dict(zip(nodes, _free_ports(len(nodes)), strict=True))
+    lines = [_SLURM_NODE.format(node=node, port=number) for node, number in ports.items()]
+    with contextlib.ExitStack() as running:
+        servers = running.enter_context(slurm_controller(folder, "\n".join(lines), ports))
+        for node in nodes:
+            _start(servers, running, node, ["slurmd", "-D", "-N", node], environments.get(node, {}))
+        if not wait_until(lambda: _num_idle(servers) == len(nodes)):
+            pytest.skip(f"Slurm does not start here: {_log(servers)}")
+        yield servers
+
+
+@contextlib.contextmanager
+def slurm_controller(folder: Path, nodes: str, ports: Mapping[str, int]) -> Iterator[Servers]:
+    """A Slurm controller that knows nodes by their lines of slurm.conf, with a MUNGE of its own."""
+    _require(("munged", "slurmctld", "sinfo"))
     if os.geteuid():
-        pytest.skip("slurmd needs the superuser")
+        pytest.skip("Slurm is started by the superuser alone here")
     (folder / "state").mkdir(parents=True)
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
-    port, *others = _free_ports(len(nodes) + 1)
-    ports = dict(zip(nodes, others, strict=True))
-    lines = [_SLURM_NODE.format(node=node, port=number) for node, number in ports.items()]
-    (folder / "slurm.conf").write_text(_SLURM.format(folder=folder, port=port, nodes="\n".join(lines)))
+    (port,) = _free_ports(1)
+    (folder / "slurm.conf").write_text(_SLURM.format(folder=folder, port=port, nodes=nodes))
     servers = Servers(folder, {"SLURM_CONF": str(folder / "slurm.conf")}, ports)
     own = {
         option: f"{folder}/munge.{name}"
@@ -189,9 +203,7 @@ def slurm_nodes(folder: Path, nodes: Sequence[str], environments: Mapping[str, M
         _start(servers, running, "munged", [*munged, *(f"--{option}={path}" for option, path in own.items())])
         wait_until(Path(own["socket"]).exists)
         _start(servers, running, "slurmctld", ["slurmctld", "-D"])
-        for node in nodes:
-            _start(servers, running, node, ["slurmd", "-D", "-N", node], environments.get(node, {}))
-        if not wait_until(lambda: _num_idle(servers) == len(nodes)):
+        if not wait_until(lambda: bool(_told(servers, "--noheader"))):
             pytest.skip(f"Slurm does not start here: {_log(servers)}")
         yield servers
 
@@ -262,9 +274,12 @@ def _answers(port: int) -> bool:
 
 
 def _num_idle(servers: Servers) -> int:
-    words = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"]
+    return len(_told(servers, "--noheader", "--Node", "--states=idle", "--format=%N").split())
+
+
+def _told(servers: Servers, *options: str) -> str:
     environment = {**os.environ, **servers.environment}
-    return len(subprocess.run(words, capture_output=True, text=True, check=False, env=environment).stdout.split())
+    return subprocess.run(["sinfo", *options], capture_output=True, text=True, check=False, env=environment).stdout
 
 
 def _log(servers: Servers) -> str:

@@ -229,6 +229,23 @@ def test_one_comment_of_the_target_counts_once() -> None:
     assert (result.stdout.count(FOUND), result.stdout.count(NEW)) == (1, 1), result.stdout
 
 
+def test_a_comment_of_the_target_counts_where_it_was() -> None:
+    other = KNOWN.replace("name: compute", "name: other", 1)
+    assert NEW in request_and_main(other, KNOWN).stdout
+
+
+def test_a_comment_of_the_target_silences_what_was_below_its_line_alone() -> None:
+    """Each key that is missing is shown at the key above it."""
+    accepted = BAD.replace("900e9", "450e9").replace("      topology: switched\n", "")
+    accepted = accepted.replace("scale_up:\n", "scale_up:  # trainspec: ignore[TS-DOC-006] not known\n", 1)
+    result = request_and_main(f"# new\n{accepted.replace('# The data', '# That data')}", accepted)
+    assert (result.exit_code, "1 suppressed (1 inline)" in result.stdout) == (0, True), result.stdout
+    result = request_and_main(accepted.replace("      technology: nvlink\n", ""), accepted)
+    assert result.exit_code == 1
+    assert "error[TS-DOC-006] node_groups[0].scale_up lacks the keys 'technology' and 'topology'" in result.stdout
+    assert NEW in result.stdout
+
+
 @pytest.mark.parametrize("link", ["file", "directory"])
 def test_a_link_in_the_copy_leads_nowhere_else(link: str, tmp_path: Path) -> None:
     (tmp_path / "request" / "sub").mkdir()

@@ -54,11 +54,40 @@ def failure(result: Result) -> str:
     return str(getattr(result.exception, "message", result.exception))
 
 
-def test_a_plan_that_trains_adapters_is_not_searched_as_one_that_trains_all(here: Path) -> None:
-    plan = CLUSTERS.parent / "plans" / "llama2-70b-lora-eos.yaml"
-    told = failure(run("cluster.yaml", "--model", str(plan), "--num-ranks", "16", where=here))
-    assert "llama2-70b-lora-eos.yaml: the plan trains" in told
-    assert "frozen ones, and layouts are searched for jobs that train all" in told
+LORA = CLUSTERS.parent / "plans" / "llama2-70b-lora-eos.yaml"
+
+
+def test_a_plan_that_freezes_layers_is_not_searched_as_one_that_trains_all(here: Path) -> None:
+    lora = LORA.read_text(encoding="utf-8")
+    frozen = re.sub(r"(?ms)^lora:.*?(?=^num_parameters_trained)", "", lora).replace("44564480", "7e9")
+    (here / "frozen.yaml").write_text(frozen.replace("../clusters/nvidia-eos.yaml", "eos.yaml"), encoding="utf-8")
+    told = failure(run("cluster.yaml", "--model", "frozen.yaml", "--num-ranks", "16", where=here))
+    assert "frozen.yaml: the plan trains 7,000,000,000 parameters next to 61,980,000,000 frozen ones" in told
+    eos = str(CLUSTERS / "nvidia-eos.yaml")
+    shown = run(eos, "--predict", "frozen.yaml", "--force", where=here)
+    assert "memory" in shown.stdout
+    assert "step" not in shown.stdout
+    assert "step time: not predicted: no key says which layers are frozen" in shown.stderr
+    told = json.loads(run(eos, "--predict", "frozen.yaml", "--force", "--format", "json", where=here).stdout)
+    assert told["step_seconds"] is None
+    assert told["memory_bytes"]["total"] > 17e9
+
+
+def test_adapters_are_searched_for_as_such(here: Path) -> None:
+    asked = (str(CLUSTERS / "nvidia-eos.yaml"), "--model", str(LORA), "--num-ranks", "8", "--precision", "fp8")
+    assert "ask for --tokens and --global-sequences" in failure(run(*asked, where=here))
+    job = ("--tokens", "58e6", "--global-sequences", "8", "--tensor", "4", "--pipeline", "1", "--framework", "nemo")
+    run(*asked, *job, "--output", "run", where=here)
+    plan = (here / "run" / "plan.yaml").read_text(encoding="utf-8")
+    assert "lora:\n  rank: 16 " in plan
+    assert "frozen_parameters: fp8" in plan
+    stated = float(re.search(r"step_seconds: ([0-9.]+)", plan)[1])  # type: ignore[index]
+    # mlcommons/training_results_v4.0:NVIDIA/results/eos_ngc24.04_nemo/llama2_70b_lora took 3.713 s in this layout.
+    assert stated * 0.9 < 3.713 < stated * 1.1
+    policy = (here / "run" / "checkpoint.yaml").read_text(encoding="utf-8")
+    assert "num_parameters: 44.5645e6" in policy
+    report = validate([asked[0], here / "run" / "plan.yaml", here / "run" / "checkpoint.yaml"])
+    assert [one for one in report.findings if one.severity.value == "error"] == []
 
 
 @pytest.mark.slow

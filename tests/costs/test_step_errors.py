@@ -37,6 +37,12 @@ def test_a_measured_kind_has_a_band(accelerator: str, shape: Shape, narrow: bool
         assert 0 < band.low < band.high
 
 
+def test_adapters_are_a_kind_of_their_own() -> None:
+    family = family_of("nvidia-h100-sxm-80gb", DENSE, narrow=True, num_ranks=8, has_adapters=True)
+    assert family == "dense with adapters, below 16 bits"
+    assert band_of(family, named=True) is not None
+
+
 @pytest.mark.parametrize("accelerator", ["graphcore-bow", "aws-trainium2", "intel-gaudi3-128gb", "my-own"])
 def test_what_nobody_measured_has_none(accelerator: str) -> None:
     for named in (True, False):

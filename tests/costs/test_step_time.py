@@ -384,3 +384,21 @@ def test_recomputation_costs(one: Work) -> None:
         step_time.step_time(replace(one, recomputed_share=share), known, ring).seconds for share in (0.0, 0.5, 1.0)
     ]
     assert seconds == sorted(seconds)
+
+
+@given(st.sampled_from([Layout(data=8), Layout(tensor=4, data=2), Layout(data=8, sharding_stage=3)]), st.floats(0, 1))
+def test_frozen_parameters_never_take_longer(layout: Layout, share: float) -> None:
+    layout = replace(layout, sequence_length=4096, num_micro_batches=4)
+    whole, part = work(layout), work(layout, trained_share=share)
+    links = networks(layout)
+    assert step_time.step_time(part, links).seconds <= step_time.step_time(whole, links).seconds
+    assert passes(part).forward == passes(whole).forward
+
+
+def test_gradients_of_frozen_weights_are_a_third_of_the_products() -> None:
+    ideal = {"memory_bandwidth_bytes_per_second": 1e20, "recompute": "none"}
+    whole, none = passes(work(**ideal), IDEAL), passes(work(**ideal, trained_share=0.0), IDEAL)
+    products = 2 * parameters(LLAMA).active - 2 * LLAMA.embedding_parameters
+    assert whole.backward - none.backward == pytest.approx(
+        4096 * products / (0.8 * 989e12), rel=1e-4
+    )  # norms have no products

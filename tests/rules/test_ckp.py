@@ -212,6 +212,10 @@ def test_plan_figures(findings: Findings, verdict: Verdicts) -> None:
     }
     predicted = {"performance": {"kind": "predicted", "step_seconds": 45}}
     assert findings(plan=predicted, select=select) == {("TS-CKP-010", "interval.step_seconds")}
+    adapters = {"lora": {"rank": 8, "targets": ["query"]}, "num_parameters_trained": 10e6}
+    saved = {"save": {"num_parameters": 10e6}}
+    assert findings(plan=adapters, checkpoint=saved, select=select) == set()
+    assert findings(checkpoint=saved, select=select) == {("TS-CKP-010", "save.num_parameters")}
     nothing = {"job": None, "interval": {"step_seconds": None}, "save": {"num_parameters": None}}
     assert verdict("TS-CKP-010", checkpoint=nothing) is Verdict.NOT_APPLICABLE
 

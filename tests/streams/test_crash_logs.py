@@ -54,7 +54,8 @@ def test_a_log_with_nothing_but_a_crash_is_a_run_that_failed(tmp_path: Path, nam
     assert "incomplete: no completed step, 0 readable metrics" in told.splitlines()[-1]
     assert code == 1
     done = CliRunner().invoke(command, [str(tmp_path / "d"), "--color", "never", "--format", "concise"])
-    found = next(line for line in done.output.splitlines() if "error[TS-TEL-003]" in line)
+    requirement = "TS-TEL-003" if words == "time_limit" else "TS-TEL-048"
+    found = next(line for line in done.output.splitlines() if f"error[{requirement}]" in line)
     assert words in found
     assert done.exit_code == 1
 
@@ -116,7 +117,7 @@ def test_the_end_of_a_program_that_is_not_known_is_a_finding(
     code, told = output(tmp_path / name, text, "--format", "concise")
     found = [each for each in told.splitlines() if "error[" in each]
     assert len(found) == 1
-    assert f"{name}:{line}:1: error[TS-TEL-003] " in found[0]
+    assert f"{name}:{line}:1: error[TS-TEL-048] " in found[0]
     assert words in found[0]
     assert "no metric of this log is judged" in found[0]
     assert code == 1
@@ -125,14 +126,16 @@ def test_the_end_of_a_program_that_is_not_known_is_a_finding(
 def test_the_end_of_a_long_log_is_that_of_its_last_lines(tmp_path: Path) -> None:
     many = OTHER.format(1) * 400_000  # beyond one piece of a search
     code, told = output(tmp_path / "a.log", f"{many}{TRACE}KeyError: 'lr'\n", "--format", "concise")
-    assert "a.log:400006:1: error[TS-TEL-003] the log ends with: KeyError: 'lr'" in told
+    assert "a.log:400006:1: error[TS-TEL-048] the log ends with: KeyError: 'lr'" in told
     code, told = output(tmp_path / "b.log", f"{many[:8_000_000]}\n{TRACE}KeyError: 'lr'\n{many}")
     assert (code, "KeyError" in told) == (2, False)
 
 
 def test_a_log_of_steps_states_the_exception_that_it_ends_with(tmp_path: Path) -> None:
     steps = "".join(STEP.format(step) for step in range(50))
-    assert "the log ends with: KeyError: 'lr'" in output(tmp_path / "a.log", f"{steps}{TRACE}KeyError: 'lr'\n")[1]
+    code, told = output(tmp_path / "a.log", f"{steps}{TRACE}KeyError: 'lr'\n", "--format", "concise")
+    assert "a.log:56:1: error[TS-TEL-048] the log ends with: KeyError: 'lr' (look" in told
+    assert code == 1
     again = f"{steps}{TRACE}KeyError: 'lr'\n{STEP.format(50)}{STEP.format(51)}"
     assert "the log ends with" not in output(tmp_path / "b.log", again)[1]
 
@@ -148,3 +151,39 @@ def test_the_exception_of_a_worker_is_the_end(tmp_path: Path) -> None:
     caught = "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal "
     _, told = output(tmp_path / "a.log", f"{START}{TRACE}{caught}{TRACE}KeyError: 'image'\n")
     assert "the log ends with: KeyError: 'image'" in told
+
+
+MEGATRON = " iteration {:8d}/      50 | lm loss: {:.6E} | elapsed time per iteration (ms): 1000.0 |\n"
+HUGGINGFACE = "{{'loss': {:.4f}, 'grad_norm': 1.5, 'learning_rate': 0.0001, 'epoch': {:.2f}}}\n"
+MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (MEMORY, 1),
+        (f"{TRACE}{MEMORY}srun: error: n1: task 0: Exited with exit code 1\n", 1),
+        ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO TIME LIMIT ***\n", 0),
+        ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO NODE FAILURE ***\n", 1),
+        (f"{TRACE}KeyboardInterrupt\n", 0),
+        ("Received SIGTERM, exiting\n", 0),
+    ],
+)
+def test_a_known_program_that_failed_is_a_finding_and_one_that_was_stopped_is_none(
+    tmp_path: Path, text: str, code: int
+) -> None:
+    steps = "".join(MEGATRON.format(step, 9.5 - step / 10) for step in range(1, 41))
+    found, told = output(tmp_path / "a.log", steps + text)
+    assert found == code
+    assert "the streams state " in told
+    assert ("error[TS-TEL-048]" in told) == (code == 1)
+
+
+def test_a_failure_after_training_is_over_is_none(tmp_path: Path) -> None:
+    steps = "".join(MEGATRON.format(step, 9.5 - step / 10) for step in range(1, 51))
+    assert output(tmp_path / "a.log", f"{steps}{TRACE}{MEMORY}")[0] == 0
+    steps = "".join(HUGGINGFACE.format(4.5 - step / 20, step / 50) for step in range(1, 51))
+    over = "{'train_runtime': 99.5, 'train_loss': 2.5, 'epoch': 1.0}\n"
+    assert output(tmp_path / "b.log", f"{steps}{over}{TRACE}{MEMORY}")[0] == 0
+    assert output(tmp_path / "c.log", f"{steps}{TRACE}{MEMORY}")[0] == 1
+    assert output(tmp_path / "d.log", f"{steps}{over}{steps}{TRACE}{MEMORY}")[0] == 1

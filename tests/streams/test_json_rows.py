@@ -89,3 +89,26 @@ def test_a_row_without_the_time_of_others_is_refused() -> None:
 def test_other_data_are_no_rows_of_steps(text: str) -> None:
     with pytest.raises(AssertionError, match="no format fits"):
         read_text(text)
+
+
+def test_a_name_that_changes_in_the_middle_leaves_steps_without_a_loss() -> None:
+    found = read_text(rows(*({"step": n, ("loss" if n <= 20 else "my_loss"): 3.0 - n / 100} for n in range(1, 41))))
+    assert len(found.values(LOSS)) == 20
+    assert found.values("train.step.count") == [float(step) for step in range(1, 41)]
+
+
+def test_a_last_row_without_a_loss_is_no_step() -> None:
+    training = [{"step": step, "loss": 2.5} for step in range(1, 11)]
+    found = read_text(rows(*training, {"step": 10, "accuracy": 0.5}, {"step": 11, "accuracy": 0.5}))
+    assert found.values("train.step.count") == [float(step) for step in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("told", "num"), [("broken", 1), ("2.5 nats", 1), ("None", 0), ("N/A", 0), ("2.5", 0), (None, 0)]
+)
+def test_a_loss_that_is_a_text_is_refused_once(told: str | None, num: int) -> None:
+    training = [{"step": step, "loss": 2.5} for step in range(1, 6)]
+    found = read_text(rows(*training, *({"step": step, "loss": told} for step in (6, 7, 8))))
+    assert [(one.code, one.message) for one in found.refusals] == [
+        ("value", f"loss is the text {told!r}; the first of 3 rows")
+    ] * num

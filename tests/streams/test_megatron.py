@@ -236,3 +236,52 @@ def test_a_mean_in_an_attempt_of_few_reports_is_left_out_alone() -> None:
     lines = text.splitlines(keepends=True)
     assert not read_text("".join(lines[:3])).refusals
     assert read_text("".join(lines[:8])).refusals
+
+
+def evaluation(step: int, value: str, about: str = "", before: str = " ") -> str:
+    return f"{before}validation loss at iteration {step}{about} | lm loss value: {value} | lm loss PPL: 1.0E+01 | \n"
+
+
+EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=lm}}"
+
+
+def test_losses_of_evaluations() -> None:
+    steps = [line(step, f"lm loss: {step}.5E+00") for step in range(10, 60, 10)]
+    text = evaluation(0, "9.5E+00") + "".join(
+        (
+            steps[0],
+            evaluation(10, "5.5E+00"),
+            evaluation(10, "5.5E+00", before="[default7]:").replace("validation", "valid"),
+            *steps[1:4],
+        )
+    )
+    text += evaluation(40, "NAN") + steps[4] + evaluation(50, "4.5E+00", " on validation set")
+    text += evaluation(50, "4.25E+00", " on test set", "[default7]:") + evaluation(50, "3.5E+00", " [hplt]")
+    text += " validation loss at the end of training for test data | lm loss value: 4.25E+00 | \n"
+    found = read_text(text)
+    assert found.values(EVALUATED.format("validation")) == [5.5, "NaN", 4.5]
+    assert found.values(EVALUATED.format("test")) == [4.25, 4.25]
+    assert found.values(EVALUATED.format("hplt")) == [3.5]
+    assert [sample.step for sample in found.samples] == [10, 10, 20, 30, 40, 40, 50, 50, 50, 50, 50]
+    assert found.lost["meaning", "evaluation"] == 1
+    assert ("unread", "reports") not in found.lost
+
+
+def test_an_evaluation_before_a_restart_is_of_the_attempt_before() -> None:
+    steps = [line(step, "lm loss: 2.5E+00") for step in (10, 20, 30)]
+    start = "  successfully loaded checkpoint from /save at iteration 20\n"
+    found = read_text("".join([*steps, evaluation(30, "2.5E+00"), start, steps[2], line(40, "lm loss: 2.5E+00")]))
+    assert [(sample.step, sample.att or 0) for sample in found.samples] == [
+        (10, 0),
+        (20, 0),
+        (30, 0),
+        (30, 0),
+        (30, 1),
+        (40, 1),
+    ]
+
+
+def test_an_evaluation_of_gpt_neox() -> None:
+    text = " validation results at iteration 20 | lm_loss value: 6.5E+00 | lm_loss_ppl value: 6.6E+02 | \n"
+    found = read_text(line(10, "lm loss: 2.5E+00") + line(20, "lm loss: 2.5E+00") + text)
+    assert found.values(EVALUATED.format("validation")) == [6.5]

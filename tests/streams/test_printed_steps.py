@@ -127,3 +127,40 @@ def test_a_restored_run_says_so() -> None:
 )
 def test_a_step_beyond_the_number_of_steps_is_reported_once(text: str, message: str) -> None:
     assert [(each.requirement, each.message) for each in read_text(text).refusals] == [("TS-TEL-012", message)]
+
+
+BAR = "  3%|###       | 3/100 [00:01<00:30,  3.05it/s]"
+RETURNED = {
+    "llmc-console-log": "step {0:4d}/100 | loss 2.{0:06d} (+nanz)| norm 1.5000 (+nanz)| lr 4.29e-06 | 410.25 ms",
+    "build-nanogpt-log": "step {0:5d} | loss: 2.{0:06d} | lr 5.0350e-06 | norm: 4.5000 | dt: 410.25ms",
+    "trainer-log": "{{'loss': 2.{0:04d}, 'grad_norm': 1.25, 'learning_rate': 0.0001, 'epoch': 0.{0:02d}}}",
+    "llmc-log": "s:{0} trl:2.{0:04d} lr:0.000005 norm:8.45",
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+@pytest.mark.parametrize("end", ["\r", "\r\n"])
+def test_reports_that_carriage_returns_end_are_read(name: str, end: str) -> None:
+    found = read_text("".join(f"{RETURNED[name].format(step)}{end}" for step in range(1, 21)))
+    assert len(found.values("train.loss.mean{train.loss.name=total}")) == 20
+
+
+@pytest.mark.parametrize("name", list(RETURNED)[:3])
+@pytest.mark.parametrize("end", ["\r", "\n"])
+def test_reports_behind_a_progress_bar_are_read(name: str, end: str) -> None:
+    found = read_text("".join(f"\r{BAR}\r{RETURNED[name].format(step)}{end}" for step in range(1, 21)))
+    assert len(found.values("train.loss.mean{train.loss.name=total}")) == 20
+    assert ("unread", "reports") not in found.lost
+
+
+def test_blocks_of_composer() -> None:
+    block = "{}:\n         Train {}: {}\n         Train loss/train/total: {}\n         Train lr-Adam/group0: 0.0000\n"
+    text = block.format("[batch=1/100]", "throughput/tokens_per_sec", 20082.5, 10.5)
+    text += block.format("0: [epoch=2][batch=3/5]", "time/batch", 7, 8.25).replace("\n  ", "\n0:  ")
+    text += block.format("[epoch=2/ep][batch=4/5]", "l2_norm/grad/global", 1.5, "nan")
+    found = read_text(text, "composer-log")
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (1, {"train.token.rate": 20082.5, LOSS: 10.5, "train.step.count": 1.0}),
+        (8, {LOSS: 8.25, "train.step.count": 8.0}),
+        (None, {NORM: 1.5, LOSS: "NaN"}),
+    ]

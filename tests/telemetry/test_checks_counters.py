@@ -69,6 +69,10 @@ def test_one_restart_of_a_driver_is_no_finding() -> None:
         ((0.0,) * 9, 0),
         ((0.0,) * 10, 1),
         (("NaN",) * 12, 0),
+        (("NaN",) * 30, 1),
+        ((0.7, *("NaN",) * 9), 0),
+        ((0.7, *("NaN", "+Inf") * 5), 1),
+        ((0.7, *("NaN",) * 10, 0.7), 0),
         ((1.0,) * 99, 0),
         ((1.0,) * 100, 1),
         ((0.7, 2.25, *(1.25,) * 100, 0.5), 1),
@@ -80,6 +84,24 @@ def test_equal_values_are_frozen_where_rounding_does_not_make_them_equal(
     values: tuple[float | str, ...], num: int
 ) -> None:
     assert len(judged("TS-TEL-026", view(norms(*values)))) == num
+
+
+def test_norms_that_are_not_finite_to_the_end_are_found_where_steps_are_unknown() -> None:
+    stream = Stream().every(range(5, 55, 5), {"train.gradient.norm": 1.5})
+    stream.every(range(55, 105, 5), {"train.gradient.norm": "NaN"})
+    (found,) = messages("TS-TEL-026", view(stream))
+    assert found == "train.gradient.norm is nan for 10 reports in a row to the end"
+    stream.every(range(105, 110, 5), {"train.gradient.norm": 1.5})
+    assert judged("TS-TEL-026", view(stream)) == []
+
+
+@pytest.mark.parametrize(("num", "is_found"), [(2, False), (3, True)])
+def test_evaluations_that_are_not_finite_to_the_end_are_found(num: int, is_found: bool) -> None:
+    key = "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=lm}"
+    stream = Stream()
+    for step, value in enumerate([2.5, 2.25, *["NaN"] * num], start=1):
+        stream.sample(60 * step, {key: value}, step=100 * step)
+    assert bool(judged("TS-TEL-026", view(stream))) == is_found
 
 
 def test_equal_values_of_one_step_are_no_run() -> None:

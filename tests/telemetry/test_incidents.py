@@ -141,7 +141,7 @@ def test_words_of_a_log_are_neutral(tmp_path: Path) -> None:
     path.write_text("".join(ITERATION.format(n) for n in range(20)) + line, encoding="utf-8")
     text = CliRunner().invoke(command, [str(path), "--format", "github"]).output
     assert "\x1b" not in text
-    assert not [each for each in text.splitlines() if each.startswith(("::error", "::warning::y"))]
+    assert not [each for each in text.splitlines() if each.startswith(("::error::", "::warning::y"))]
 
 
 def test_the_last_lines_of_a_cut_file_count_too(tmp_path: Path) -> None:

@@ -139,3 +139,11 @@ def test_a_conversion_takes_the_records_that_validating_takes(line: bytes, is_re
     found = next(item for _, item in read([(0, line)], "a.jsonl", FORMATS["metric-stream"]))
     assert found == read_line(line)
     assert isinstance(found, Refusal) != is_record
+
+
+def test_the_names_of_fields_are_not_looked_up_for_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msgspec.structs.fields", None)  # it reads all annotations anew
+    for number in range(3):
+        found = read_line(text(SAMPLE, **{f"key{number}": "1"}))
+        assert isinstance(found, Refusal)
+        assert found.message == f"the record has the unknown key 'key{number}'"

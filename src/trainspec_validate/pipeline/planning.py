@@ -24,7 +24,7 @@ from trainspec_validate.pipeline.inputs import Input, name_of
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner import explain, plan_text, safety
 from trainspec_validate.planner.constraints import FREE, Constraints
-from trainspec_validate.planner.request import Impossible, Request, Wishes, model_of, request
+from trainspec_validate.planner.request import Adapters, Impossible, Request, Wishes, model_of, request
 from trainspec_validate.planner.search import Progress, Ranking, Scored, search
 from trainspec_validate.system.boundary import InputError
 
@@ -114,10 +114,16 @@ def plan(  # noqa: PLR0913
 
 
 def _searched(  # noqa: PLR0913, PLR0917
-    cluster: ClusterProfile, model: Model, wishes: Wishes, num_jobs: int, progress: Progress | None, name: str
+    cluster: ClusterProfile,
+    trained: tuple[Model, Adapters | None],
+    wishes: Wishes,
+    num_jobs: int,
+    progress: Progress | None,
+    name: str,
 ) -> PlanSearch:
+    model, adapters = trained
     try:
-        asked = request(cluster, model, wishes)
+        asked = request(cluster, model, wishes, adapters)
     except (Impossible, Unpredictable) as error:
         raise NoPlanError(f"{name}: {_in_python(str(error))}") from error
     ranking = search(asked.goal, num_jobs, progress)
@@ -143,8 +149,8 @@ def document_of(source: Input, kind: type[Kind]) -> Kind:
     return typed(report, name, kind)
 
 
-def _model(model: str | Input) -> Model:
-    """A model of the catalog by its name, or that of a training plan."""
+def _model(model: str | Input) -> tuple[Model, Adapters | None]:
+    """A model of the catalog by its name, or that of a training plan with its adapters."""
     known = {name.casefold(): entry for name, entry in models().items()}
     if not isinstance(model, str) or model.lower().endswith((".yaml", ".yml", ".json")):
         try:
@@ -156,7 +162,7 @@ def _model(model: str | Input) -> Model:
         near = did_you_mean(model, models())
         listed = meant(model, near) if near else "`trainspec catalog --models` lists them"
         raise InputError(f"no model is called {model!r}; {listed}")
-    return part(Model, {"name": entry.name, **entry.model})
+    return part(Model, {"name": entry.name, **entry.model}), None
 
 
 def _job(asked: Request, ranking: Ranking, scored: Scored) -> PlannedJob:

@@ -44,16 +44,33 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
             plain(request.model),
             {"num_parameters": "catalog: the figures of the model, unless they came from a plan"},
         ),
+        *_adapters(request),
         *_parallelism(request, scored, reasons),
         *_batch(request, scored, reasons),
-        *_section("precision", plain(request.precision), {}),
+        *_section("precision", _precision(request), {}),
         *_communication(request, scored, blocking),
         *_memory(request, scored, reasons),
         *_job(request, scored),
-        *_performance(scored),
+        *_performance(request, scored),
     ]
     title = f"{request.model.name} on {layout.num_ranks} ranks: {step.seconds:.3g} s for a step, predicted."
     return head("TrainingPlan", title, chosen=True) + body(lines)
+
+
+def _adapters(request: Request) -> Lines:
+    if request.adapters is None:
+        return []
+    facts = request.goal.model
+    count = figure(float(round(facts.trained_share * facts.num_parameters)))
+    lora = _section("lora", plain(request.adapters.lora), {"rank": "of the plan"})
+    return [*lora, (f"num_parameters_trained: {count}", "derived: of the adapters")]
+
+
+def _precision(request: Request) -> dict[str, Any]:
+    found = plain(request.precision)
+    if request.adapters and request.adapters.frozen_parameters:
+        found["frozen_parameters"] = request.adapters.frozen_parameters
+    return found
 
 
 def _scalar(value: object) -> str:
@@ -188,10 +205,11 @@ def _memory(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lin
     state = request.goal.model.state
     allocated, tpu = scored.memory.allocator, is_tpu(request.goal.machine.accelerator)
     share = percent(round(allocated / request.goal.machine.memory_bytes, 3))
+    per_parameter = "derived: from the formats above"
     lines: Lines = [
         ("memory:", ""),
         (f"  activation_policy: {scored.choice.recompute}", f"chosen: {reasons['activation_policy']}"),
-        (f"  state_bytes_per_parameter: {state.total:g}", "derived: from the formats above"),
+        *([] if request.adapters else [(f"  state_bytes_per_parameter: {state.total:g}", per_parameter)]),
         (
             f"  predicted_peak_bytes: {figure(float(f'{allocated:.4g}'))}",
             f"derived: stage {scored.stage} is the fullest, {share} of a rank's memory; measure it",
@@ -225,17 +243,22 @@ def _job(request: Request, scored: Scored) -> Lines:
     ]
 
 
-def _performance(scored: Scored) -> Lines:
+def _performance(request: Request, scored: Scored) -> Lines:
     outlook, step = scored.outlook, scored.outlook.step
     band = NO_RUN
     if outlook.band:
         low, high = step.seconds * outlook.band.low, step.seconds * outlook.band.high
         band = f"{low:.3g} to {high:.3g} s for eight of ten measured runs of this kind"
     measured = "measured" if outlook.matmul_measured else "assumed"
-    return [
+    lines = [
         ("performance:", ""),
         ("  kind: predicted", "replace by measured"),
         (f"  step_seconds: {step.seconds:.4g}", f"derived: {band}"),
+    ]
+    if request.adapters:  # no convention counts the operations of a job with frozen parameters
+        return lines
+    return [
+        *lines,
         ("  flops_convention: 6n-causal-attention", "chosen"),
         (
             f"  model_flops_utilisation: {_down(outlook.utilisation)}",

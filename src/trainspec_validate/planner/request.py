@@ -8,17 +8,18 @@ from math import log2
 from typing import Literal
 
 from trainspec_validate.documents.types import ClusterProfile, TrainingPlan, changed
+from trainspec_validate.documents.types.adapters import Lora
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.documents.types.fabric import Fabric
 from trainspec_validate.documents.types.model import Model
-from trainspec_validate.documents.types.precision import LossScaling, LowPrecisionRecipe, Precision
+from trainspec_validate.documents.types.precision import FrozenFormat, LossScaling, LowPrecisionRecipe, Precision
 from trainspec_validate.model.catalog import models
 from trainspec_validate.model.units import bytes_, number
 from trainspec_validate.performance.costs.software import RELEASES, is_known, is_version, release_of
 from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
-from trainspec_validate.performance.derived.trained import trained_of
-from trainspec_validate.performance.forecast.facts import MachineFacts, is_tpu, machine_facts, model_facts
+from trainspec_validate.performance.derived.trained import trained_of, with_adapters
+from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu, machine_facts, model_facts
 from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
@@ -61,6 +62,15 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapters:
+    """Low-rank adapters that are trained in place of the model's own parameters."""
+
+    lora: Lora
+    frozen_parameters: FrozenFormat | None = None
+    """Format of the parameters under them; None means that of weights."""
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A job to be planned, with the documents that it comes from."""
 
@@ -74,6 +84,7 @@ class Request:
     assumptions: tuple[str, ...]
     """Facts that were neither in the documents nor asked for, in words."""
     price_per_accelerator_hour: float | None = None
+    adapters: Adapters | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -81,12 +92,12 @@ class Request:
         return -(-self.goal.num_ranks // self.nodes.ranks_per_node)
 
 
-def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
+def request(cluster: ClusterProfile, model: Model, wishes: Wishes, adapters: Adapters | None = None) -> Request:
     """The goal for a model on a cluster.
 
     Raises:
         Impossible: the node group is unknown, or has too few ranks, or they cannot reach each other, or the reserve
-            is all of their memory.
+            is all of their memory, or nothing says how long adapters are trained.
         Unpredictable: a figure of the accelerator or the shape of the model is not known.
     """
     assumptions: list[str] = []
@@ -97,7 +108,8 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
     fabric = _fabric(cluster, nodes)
     model, sequence_length = _model(model, wishes, assumptions)
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
-    facts, machine = model_facts(model, precision), machine_facts(cluster, nodes, fabric, num_ranks)
+    facts = _facts(model, precision, wishes, adapters)
+    machine = machine_facts(cluster, nodes, fabric, num_ranks)
     reserve = usual_reserve(machine.accelerator) if wishes.reserve_bytes is None else wishes.reserve_bytes
     _refuse(machine, reserve)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
@@ -116,23 +128,36 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes) -> Request:
             f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
         )
     price = wishes.price_per_accelerator_hour
-    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions), price)
+    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions), price, adapters)
 
 
-def model_of(plan: TrainingPlan) -> Model:
-    """The model of a plan, for which a search takes all parameters to be trained.
+def model_of(plan: TrainingPlan) -> tuple[Model, Adapters | None]:
+    """The model of a plan, and the adapters that it trains in place of all parameters.
 
     Raises:
-        Impossible: the plan trains a part of them, or adapters.
+        Impossible: the plan freezes parts of the model that it does not name.
     """
+    if plan.lora is not None:
+        return plan.model, Adapters(plan.lora, plan.precision.frozen_parameters)
     trained = trained_of(plan)
     if trained.num_frozen:
         part = f"trains {number(round(trained.num_trained))} parameters next to {number(round(trained.num_frozen))}"
         raise Impossible(
-            f"the plan {part} frozen ones, and layouts are searched for jobs that train all; "
-            "take lora and num_parameters_trained out to plan one"
+            f"the plan {part} frozen ones, and no key says which layers they are; "
+            "take num_parameters_trained out to plan a job that trains all"
         )
-    return plan.model
+    return plan.model, None
+
+
+def _facts(model: Model, precision: Precision, wishes: Wishes, adapters: Adapters | None) -> ModelFacts:
+    if adapters is None:
+        return model_facts(model, precision)
+    trained = with_adapters(model, adapters.lora, adapters.frozen_parameters or precision.parameters)
+    if trained is None:
+        raise Impossible(f"the shape of {model.name} does not give the parameters of its adapters")
+    if wishes.num_tokens is None or wishes.global_sequences is None:
+        raise Impossible("no custom says how long adapters are trained; ask for --tokens and --global-sequences")
+    return model_facts(model, precision, trained=trained)
 
 
 def _framework(asked: str | None) -> SoftwareComponent | None:

@@ -116,6 +116,12 @@ def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigu
     """Interval, tiers and recovery of a planned job: Daly's interval over the store and failure rate of the cluster."""
     step, parameters = scored.outlook.step.seconds, request.goal.model.num_parameters
     each = max(_LEAST_STATE_BYTES, request.goal.model.state.weights + request.goal.model.state.optimizer)
+    if request.adapters:  # the parameters under them do not change, so that a checkpoint holds the adapters alone
+        share = request.goal.model.trained_share
+        parameters, each = (
+            share * parameters,
+            request.goal.model.parameter_bytes + request.goal.model.state.optimizer / share,
+        )
     blocking, blocking_reason = _blocking(request, each * parameters)
     copies = _copies(request, each * parameters)
     mtbf, mtbf_reason = _mtbf(request)

@@ -10,7 +10,7 @@ from trainspec_validate.performance.costs.stage_memory import MAX_CHUNKS
 from trainspec_validate.performance.costs.step_errors import NO_RUN, band_of
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import outlook
-from trainspec_validate.performance.forecast.predict import Prediction, predict
+from trainspec_validate.performance.forecast.predict import UNKNOWN_DEPTH, Prediction, predict
 from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._machine import check_fabric
@@ -52,7 +52,8 @@ def _predicted(pair: _Pair) -> Prediction | Unpredictable:
 def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool = False) -> Prediction:
     """Prediction of a plan on its cluster; several rules share one prediction.
 
-    Time and traffic are predicted of models without frozen parameters; `frozen` is for rules that ask for memory alone.
+    Time and traffic are predicted where all parameters are trained, or adapters; `frozen` is for rules that ask for
+    memory alone.
 
     Raises:
         NotApplicable: the batch contradicts itself, as another requirement reports.
@@ -68,9 +69,8 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool =
     found = _predicted(_Pair(plan, cluster))
     if isinstance(found, Unpredictable):
         raise not_predicted(plan, found)
-    if found.model.trained_share < 1 and not frozen:
-        reason = "is not predicted: parameters are frozen, so gradients and their products are fewer"
-        raise Uncovered(at(plan), reason)
+    if found.unknown_depth and not frozen:
+        raise Uncovered(at(plan), f"is not predicted: {UNKNOWN_DEPTH}")
     return found
 
 

@@ -11,6 +11,7 @@ from trainspec_validate.performance.costs import reliability
 from trainspec_validate.performance.derived.groups import spanned
 from trainspec_validate.performance.derived.plan import job_steps
 from trainspec_validate.performance.derived.speed import step_time
+from trainspec_validate.performance.derived.trained import num_trained
 from trainspec_validate.rules import NotApplicable, Place, Violation, at, at_key, require, rule
 from trainspec_validate.rules._machine import job_nodes as job_group
 from trainspec_validate.rules._policy import (
@@ -283,7 +284,10 @@ def _shared_figures(
     parameters, planned = checkpoint.save.num_parameters, checkpoint.job.planned_seconds
     if parameters is not None:
         places = at(checkpoint, "save", "num_parameters"), at(plan, "model", "num_parameters")
-        yield *places, "parameters", parameters, plan.model.num_parameters, 1 + PARAMETERS_TOLERANCE
+        # A save of a job with frozen parameters may hold the trained ones alone.
+        counts = (plan.model.num_parameters, num_trained(plan))
+        nearest = min(counts, key=lambda count: abs(math.log(count / parameters)))
+        yield *places, "parameters", parameters, nearest, 1 + PARAMETERS_TOLERANCE
     job = plan.job
     if planned is not None and job and job.planned_seconds is not None:
         places = at(checkpoint, "job", "planned_seconds"), at(plan, "job", "planned_seconds")

@@ -97,11 +97,47 @@ def _compare(entries: Iterable[Ignore | Complaint], source: Source, run: Run, tr
         left[identity] -= 1
 
 
-def _identities(ignores: Iterable[Ignore], source: Source) -> Iterator[tuple[str, str | None, str]]:
-    """What makes two ignores the same: requirement, the text of the line that is silenced, and reason."""
-    lines = source.text.split("\n")
+def _identities(ignores: Iterable[Ignore], source: Source) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """What makes two ignores the same: requirement, what is silenced and where, and reason.
+
+    What is silenced is the text of the line with all below it, where is the lines that it is below: another value there
+    may have another finding, which is shown on the same line.
+    """
+    outline: _Outline | None = None
     for ignore in ignores:
-        yield ignore.requirement, None if ignore.line is None else lines[ignore.line - 1].strip(), ignore.reason
+        outline = outline or (None if ignore.line is None else _Outline(source.text))
+        place = () if ignore.line is None or outline is None else outline.of(ignore.line)
+        yield ignore.requirement, place, ignore.reason
+
+
+class _Outline:
+    """The lines of a text by their indentation."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        self._above = [-1] * len(self._lines)
+        """Number of the line that each line is below, from 0; -1 for none."""
+        self._end = [len(self._lines)] * len(self._lines)
+        """Number of the first line that is not below each line."""
+        pending: list[tuple[int, int]] = []
+        for number, line in enumerate(self._lines):
+            plain = line.lstrip(" ")
+            if not plain or plain.startswith("#"):
+                continue
+            indent = len(line) - len(plain)
+            while pending and pending[-1][0] >= indent:
+                self._end[pending.pop()[1]] = number
+            self._above[number] = pending[-1][1] if pending else -1
+            pending.append((indent, number))
+
+    def of(self, line: int) -> tuple[str, ...]:
+        """The texts of a line, from 1, with all below it, and of the lines that it is below, without remarks there."""
+        number = line - 1
+        below = (text.strip() for text in self._lines[number + 1 : self._end[number]])
+        found = [self._lines[number].strip(), "\n".join(text for text in below if text and not text.startswith("#"))]
+        while (number := self._above[number]) >= 0:
+            found.append(self._lines[number].partition(" #")[0].strip())
+        return tuple(found)
 
 
 def _same_file(path: str, tree: str) -> Source | None:

@@ -69,7 +69,7 @@ Examples:
     "--model",
     metavar="NAME|FILE",
     shell_complete=complete_model,
-    help="Model of the catalog (`trainspec catalog --models`), or a training plan whose model is taken.",
+    help="Model of the catalog (`trainspec catalog --models`), or a training plan whose model and adapters are taken.",
 )
 @click.option(
     "--predict",
@@ -166,7 +166,8 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
     try:
-        asked = request(profile, _model(model), wishes)  # type: ignore[arg-type]
+        trained, adapters = _model(model)
+        asked = request(profile, trained, wishes, adapters)  # type: ignore[arg-type]
     except (Impossible, Unpredictable) as error:
         raise Failure(f"{cluster}: {error}") from error
     bar = terminal.Bar(wanted=True, doing="comparing")
@@ -258,4 +259,4 @@ def _model(word: str) -> Any:
         except Impossible as error:
             raise Failure(f"{word}: {error}") from error
     known = pick(word, models(), "model", "`trainspec catalog --models`")
-    return part(Model, {"name": known.name, **known.model})
+    return part(Model, {"name": known.name, **known.model}), None

@@ -14,7 +14,7 @@ from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.units import bytes_, number, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.facts import Unpredictable
-from trainspec_validate.performance.forecast.predict import Prediction, predict
+from trainspec_validate.performance.forecast.predict import UNKNOWN_DEPTH, Prediction, predict
 
 if TYPE_CHECKING:
     from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
@@ -48,7 +48,7 @@ def show(cluster: str, plan: str, style: str, *, force: bool) -> int:
         terminal.emit(json.dumps(_json(found, large), indent=2, ensure_ascii=False) + "\n", "json")
     else:
         tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
-        terminal.tell(accuracy(found.outlook))
+        terminal.tell(f"step time: not predicted: {UNKNOWN_DEPTH}" if found.unknown_depth else accuracy(found.outlook))
     if large:
         terminal.tell(f"{large.severity.value}: {large.message}")
     return terminal.FINDINGS if large and large.severity is Severity.ERROR else terminal.OK
@@ -67,9 +67,13 @@ def too_large(found: Prediction) -> Note | None:
 
 
 def _rows(found: Prediction) -> list[tuple[str, str]]:
+    return [*([] if found.unknown_depth else _time_rows(found)), *_memory_rows(found)]
+
+
+def _time_rows(found: Prediction) -> list[tuple[str, str]]:
     step, outlook = found.outlook.step, found.outlook
     low, high = outlook.low_seconds, outlook.high_seconds
-    rows = [
+    return [
         ("step", seconds(float(f"{step.seconds:.3g}"))),
         (_BAND, f"{_short(low)} to {_short(high)}" if low and high else NO_RUN),
         ("tokens per second", number(round(outlook.tokens_per_second))),
@@ -77,11 +81,13 @@ def _rows(found: Prediction) -> list[tuple[str, str]]:
         ("exposed", f"{outlook.exposed_share:.1%}"),
         ("idle", f"{step.bubble_seconds / step.seconds:.1%}"),
     ]
+
+
+def _memory_rows(found: Prediction) -> list[tuple[str, str]]:
     if found.memory is None:
-        return [*rows, ("memory", _NO_FORMULA)]
+        return [("memory", _NO_FORMULA)]
     memory, capacity = found.memory[1], found.machine.memory_bytes
     return [
-        *rows,
         ("memory", f"{bytes_(memory.total)}, {memory.total / capacity:.0%} of a rank"),
         (_BAND, f"{bytes_(memory.low_total)} to {bytes_(memory.high_total)}"),
     ]
@@ -92,8 +98,18 @@ def _short(value: float) -> str:
 
 
 def _json(found: Prediction, large: Note | None) -> dict[str, Any]:
-    step, outlook = found.outlook.step, found.outlook
     stage, memory = found.memory or (None, None)
+    return {
+        **({"step_seconds": None, "not_predicted": UNKNOWN_DEPTH} if found.unknown_depth else _time_json(found)),
+        "findings": [{"severity": large.severity.value, "message": large.message}] if large else [],
+        "memory_capacity_bytes": found.machine.memory_bytes,
+        "memory_bytes": {**asdict(memory), "total": memory.total, "stage": stage} if memory else None,
+        "memory_band_bytes": {"low": memory.low_total, "high": memory.high_total} if memory else None,
+    }
+
+
+def _time_json(found: Prediction) -> dict[str, Any]:
+    step, outlook = found.outlook.step, found.outlook
     return {
         "step_seconds": step.seconds,
         "low_seconds": outlook.low_seconds,
@@ -105,8 +121,4 @@ def _json(found: Prediction, large: Note | None) -> dict[str, Any]:
         "compute_seconds": step.compute_seconds,
         "bubble_seconds": step.bubble_seconds,
         "exposed_seconds": dict(step.exposed_seconds),
-        "findings": [{"severity": large.severity.value, "message": large.message}] if large else [],
-        "memory_capacity_bytes": found.machine.memory_bytes,
-        "memory_bytes": {**asdict(memory), "total": memory.total, "stage": stage} if memory else None,
-        "memory_band_bytes": {"low": memory.low_total, "high": memory.high_total} if memory else None,
     }

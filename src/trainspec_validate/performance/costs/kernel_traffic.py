@@ -134,7 +134,12 @@ class WeightTraffic:
 
 
 def weight_traffic(
-    layout: Layout, gradient_bytes: float = 4, parameter_bytes: float = 2, *, fused_accumulation: bool = True
+    layout: Layout,
+    gradient_bytes: float = 4,
+    parameter_bytes: float = 2,
+    *,
+    fused_accumulation: bool = True,
+    trained_share: float = 1.0,
 ) -> WeightTraffic:
     """Bytes of one weight and micro-batch that its products do not move while they compute.
 
@@ -143,16 +148,17 @@ def weight_traffic(
     Software either lets the product do that (`--no-gradient-accumulation-fusion` of Megatron-LM turns it off), or a
     kernel reads the gradient of the product, and reads and writes the sum: NVIDIA/Megatron-LM@de7dc40f:
     megatron/model/distributed.py, `main_grad.add_`. Such bytes do not shrink with the micro-batch, so that small ones
-    cost more for each token. Example: gradients of 16 bits that a kernel of its own adds up.
+    cost more for each token. Frozen weights have no gradients. Example: gradients of 16 bits that a kernel of its own
+    adds up.
 
     >>> weight_traffic(Layout(num_micro_batches=8), 2, fused_accumulation=False)
     WeightTraffic(forward=0.0, backward=6.0)
     """
     if layout.sharding_stage == 3 and layout.num_shards > 1:
-        return WeightTraffic(float(parameter_bytes), float(parameter_bytes + gradient_bytes))
+        return WeightTraffic(float(parameter_bytes), float(parameter_bytes + trained_share * gradient_bytes))
     if fused_accumulation or layout.num_micro_batches == 1:
         return WeightTraffic(0.0, 0.0)
-    return WeightTraffic(0.0, float(_PRODUCT_BYTES + 2 * gradient_bytes))
+    return WeightTraffic(0.0, float(trained_share * (_PRODUCT_BYTES + 2 * gradient_bytes)))
 
 
 def _mean_ffn_width(shape: Shape) -> float:

@@ -116,12 +116,15 @@ class Work:
     """Width of a gradient as it is reduced."""
     parameter_bytes: float = 2.0
     """Width of a weight as it is gathered."""
+    trained_share: float = 1.0
+    """Trained over all parameters; the products that give gradients of the others are left out."""
 
     def __post_init__(self) -> None:
         if min(self.peak_flops_per_second, self.memory_bandwidth_bytes_per_second, self.attention_peak) <= 0:
             raise ValueError("peaks and memory bandwidth are positive")
-        if not 0 < self.matmul_fraction <= 1 or not 0 <= self.repeated_share <= 1:
-            raise ValueError("matmul_fraction and recomputed_share are shares of 1")
+        shares = (self.matmul_fraction, self.repeated_share, self.trained_share)
+        if self.matmul_fraction <= 0 or min(shares) < 0 or max(shares) > 1:
+            raise ValueError("matmul_fraction, recomputed_share and trained_share are shares of 1")
         if (
             min(self.data_stall_seconds, self.optimizer_bytes_per_parameter, self.gradient_bytes, self.parameter_bytes)
             < 0
@@ -151,8 +154,7 @@ class Passes:
     """Both passes on the mean of the other ranks."""
 
 
-_EXPERT_BYTES_FORWARD = 2
-_EXPERT_BYTES_BACKWARD = 10
+_EXPERT_BYTES_READ, _EXPERT_BYTES_ADDED = 2, 8
 """Bytes that a micro-batch moves for each weight of a rank's experts: read in 16 bits in both passes, its gradient
 read and written in 32. A token visits few of them, so that reading them is no small part; counted, not fitted."""
 
@@ -163,8 +165,9 @@ def passes(work: Work, calibration: Calibration = CALIBRATION) -> Passes:
     Matrix products run at a share of the best measured product, attention at the speed measured for its kernel, and
     what kernels read and write costs its bytes over the memory bandwidth that such kernels reach; the three are added.
     The rank with the output layer also has its product and the loss, which tensor ranks split and pipeline ranks do
-    not: arXiv:2411.05288. Sources: `kernel_efficiency`, `kernel_traffic`, `transformer`; the share is fitted
-    (`Calibration`).
+    not: arXiv:2411.05288. Half of the backward products give gradients of weights, which frozen ones do without, as
+    arXiv:2106.09685, section 4.2, measured. Sources: `kernel_efficiency`, `kernel_traffic`, `transformer`; the share
+    is fitted (`Calibration`).
 
     >>> gpt = Shape(1, 4096, 32, 32, 128, 16384, 50368)
     >>> work = Work(gpt, Layout(sequence_length=2048), 312e12, 0.869, 2e12, generation="ampere")
@@ -204,13 +207,19 @@ def _layer_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     attention_again = attention if work.recompute == "selective" and (work.tpu or not work.fused_attention) else 0.0
     forward = products + attention + traffic.forward * layers
     repeated = again * (forward - 2 * _unread_parameters(work) / (ranks * matmul))
-    backward = 2 * (products + attention) + traffic.backward * layers + repeated + attention_again
+    backward = (1 + work.trained_share) * products + 2 * attention
+    backward += traffic.backward * layers + repeated + attention_again
     held = rank_parameters(shape, layout)
     weights = weight_traffic(
-        layout, work.gradient_bytes, work.parameter_bytes, fused_accumulation=work.fused_accumulation
+        layout,
+        work.gradient_bytes,
+        work.parameter_bytes,
+        fused_accumulation=work.fused_accumulation,
+        trained_share=work.trained_share,
     )
-    moved_forward = (1 + again) * _EXPERT_BYTES_FORWARD * held.experts + weights.forward * held.dense
-    moved_backward = _EXPERT_BYTES_BACKWARD * held.experts + weights.backward * held.dense
+    moved_forward = (1 + again) * _EXPERT_BYTES_READ * held.experts + weights.forward * held.dense
+    moved_backward = (_EXPERT_BYTES_READ + work.trained_share * _EXPERT_BYTES_ADDED) * held.experts
+    moved_backward += weights.backward * held.dense
     if work.eager_bytes:
         cast = eager_weight_bytes(work.eager_bytes) * held.dense
         moved_forward, moved_backward = moved_forward + (1 + again) * cast, moved_backward + cast
@@ -270,7 +279,7 @@ def _output_passes(work: Work, calibration: Calibration) -> tuple[float, float]:
     memory = work.memory_bandwidth_bytes_per_second * MEMORY_FRACTION
     product = 2 * shape.embedding_parameters / (ranks * matmul)
     loss = shape.vocabulary_size * work.loss_bytes_per_entry / (ranks * memory)
-    return tokens * (product + loss / 2), tokens * (2 * product + loss / 2)
+    return tokens * (product + loss / 2), tokens * ((1 + work.trained_share) * product + loss / 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,12 @@ class _Cover:
     """Seconds of computation that messages can still hide behind.
 
     Messages of every micro-batch have all of them, those of experts the other micro-batches; tensor ranks hide theirs
-    behind the products next to them, or the sums of input gradients behind the gradients of weights, which are half
-    of a backward pass. Messages of once a step have the last backward or first forward pass; with v chunks the
-    gradients of a chunk are complete after its p last micro-batches, so that they spread over (1 - 1/v) (p - 1)
-    passes more. Each second of computation hides one message once, whatever links it takes. Windows contain each
-    other or share nothing, so that no order of messages hides more than another, and a step with less to hide behind
-    saves at least as much computation as it then waits.
+    behind the products next to them, or the sums of input gradients behind the gradients of weights, half of a
+    backward pass where all are trained. Messages of once a step have the last backward or first forward pass; with v
+    chunks the gradients of a chunk are complete after its p last micro-batches, so that they spread over
+    (1 - 1/v) (p - 1) passes more. Each second of computation hides one message once, whatever links it takes. Windows
+    contain each other or share nothing, so that no order of messages hides more than another, and a step with less to
+    hide behind saves at least as much computation as it then waits.
     """
 
     def __init__(self, work: Work, passes: Passes) -> None:
@@ -72,13 +72,14 @@ class _Cover:
         once = 1 + (1 - 1 / v) * (min(layout.pipeline, m) - 1)
         forward = m if layout.sharding_stage == 3 else once
         backward = min(m, once * gradient_reductions(layout)) if layout.sharding_stage >= 2 else once
+        gradients = work.trained_share / (1 + work.trained_share)
         self._left: dict[str, float] = {
             "all": m * (passes.forward + passes.backward),
             "all backward": m * passes.backward,
             "forward": forward * passes.forward if work.overlap_parameters else 0.0,
             "backward": backward * passes.backward if work.overlap_gradients else 0.0,
             "other micro-batches": (m - 1) * (passes.forward + passes.backward),
-            "weight-gradients": m * passes.backward / 2 if work.overlap_input_gradients else 0.0,
+            "weight-gradients": m * passes.backward * gradients if work.overlap_input_gradients else 0.0,
         }
         self._windows: dict[str, tuple[str, ...]] = {
             "forward": ("forward", "all"),
@@ -103,7 +104,8 @@ class _Cover:
 
 def _messages(work: Work, networks: Mapping[str, Network], time_of: TimeOf) -> list[tuple[str, float, str]]:
     """Axis and seconds of the messages of a step, with what they can hide behind."""
-    plain = transfers(work.shape, work.layout, 2, work.gradient_bytes, work.parameter_bytes)
+    gradient_bytes = work.trained_share * work.gradient_bytes
+    plain = transfers(work.shape, work.layout, 2, gradient_bytes, work.parameter_bytes)
     found = []
     for once, one in zip(plain, recomputed(plain, work.repeated_share), strict=True):
         each = time_of(one.operation, one.message_bytes, _network(networks, one))

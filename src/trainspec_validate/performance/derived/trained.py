@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainspec_validate.documents.types import TrainingPlan
+from trainspec_validate.documents.types.adapters import Lora
+from trainspec_validate.documents.types.model import Model
 from trainspec_validate.performance.costs.adapters import adapter_parameters
 from trainspec_validate.performance.costs.memory import FORMAT_BYTES, FROZEN_BYTES
 from trainspec_validate.performance.derived.families import least_mtp_parameters, published_counts
@@ -19,6 +21,8 @@ class Trained:
     num_frozen: float
     frozen_bytes: float
     """Bytes of one frozen parameter."""
+    has_adapters: bool = False
+    """Whether adapters are what is trained, so that gradients pass through all layers."""
 
 
 def num_parameters(plan: TrainingPlan) -> float:
@@ -32,11 +36,13 @@ def num_parameters(plan: TrainingPlan) -> float:
 
 def lora_parameters(plan: TrainingPlan) -> float | None:
     """Parameters of the adapters; None without adapters, or where the shape does not give them."""
-    shape = shape_of(plan.model)
-    if plan.lora is None or shape is None:
-        return None
+    return None if plan.lora is None else _adapter_parameters(plan.model, plan.lora)
+
+
+def _adapter_parameters(model: Model, lora: Lora) -> float | None:
+    shape = shape_of(model)
     try:
-        return adapter_parameters(shape, plan.lora.rank, plan.lora.targets)
+        return None if shape is None else adapter_parameters(shape, lora.rank, lora.targets)
     except ValueError:
         return None
 
@@ -52,6 +58,14 @@ def num_trained(plan: TrainingPlan) -> float:
     return lora_parameters(plan) or 1.0
 
 
+def with_adapters(model: Model, lora: Lora, frozen_format: str) -> Trained | None:
+    """Adapters of a model whose own parameters are frozen; None where the shape does not give their number."""
+    counted = _adapter_parameters(model, lora)
+    if counted is None:
+        return None
+    return Trained(counted, model.num_parameters, FROZEN_BYTES[frozen_format], has_adapters=True)
+
+
 def trained_of(plan: TrainingPlan) -> Trained:
     """Trained and frozen parameters; adapters come on top of the parameters of the model."""
     total, trained = num_parameters(plan), num_trained(plan)
@@ -60,4 +74,5 @@ def trained_of(plan: TrainingPlan) -> Trained:
         num_trained=trained,
         num_frozen=total if plan.lora else total - trained,
         frozen_bytes=FROZEN_BYTES[frozen] if frozen else FORMAT_BYTES[plan.precision.parameters],
+        has_adapters=plan.lora is not None,
     )

@@ -98,6 +98,8 @@ class ModelFacts:
     """Bytes of one weight when it is gathered."""
     trained_share: float = 1.0
     """Trained parameters, adapters among them, over those of the model."""
+    has_adapters: bool = False
+    """Whether adapters are what is trained."""
 
 
 def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | None, num_ranks: int) -> MachineFacts:
@@ -172,7 +174,8 @@ def model_facts(
             gradients=state.gradients * share,
             moments=moments * share,
         ),
-        trained_share=share if parts.num_frozen else 1.0,
+        trained_share=min(1.0, share) if parts.num_frozen else 1.0,
+        has_adapters=parts.has_adapters,
         compute_formats=compute_formats(precision),
         reduction_bytes=FORMAT_BYTES[precision.reduction],
         parameter_bytes=FORMAT_BYTES[precision.parameters],

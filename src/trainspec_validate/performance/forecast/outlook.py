@@ -12,7 +12,6 @@ from trainspec_validate.performance.costs.collectives import Estimate
 from trainspec_validate.performance.costs.eager import EAGER_LOSS_BYTES_PER_LOGIT, foreach_bytes_per_parameter
 from trainspec_validate.performance.costs.kernel_efficiency import AttentionKernel, Generation
 from trainspec_validate.performance.costs.layout import Layout
-from trainspec_validate.performance.costs.memory import ModelState
 from trainspec_validate.performance.costs.memory_overheads import XLA, Overheads
 from trainspec_validate.performance.costs.model_flops import model_flops_utilisation
 from trainspec_validate.performance.costs.network import Network
@@ -28,6 +27,7 @@ from trainspec_validate.performance.costs.step_time import (
     step_time,
 )
 from trainspec_validate.performance.costs.step_traffic import Transfer, transfers
+from trainspec_validate.performance.costs.transformer import parameters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu
 from trainspec_validate.performance.forecast.spans import axis_networks
 from trainspec_validate.performance.topology.networks import RankOrder
@@ -172,9 +172,18 @@ def _kernel(accelerator: str) -> AttentionKernel:
     return "flash-3" if accelerator.startswith(_NEWER) else "flash-2"
 
 
-def _optimizer_bytes(state: ModelState) -> float:
+def _optimizer_bytes(model: ModelFacts) -> float:
     """Bytes that the optimizer moves for a parameter: gradient read, own state read and written, weight written."""
-    return state.gradients + 2 * state.optimizer + state.weights * (1 if state.master else 2)
+    state = model.state
+    weights = state.weights if model.trained_share == 1 else model.trained_share * model.parameter_bytes
+    return state.gradients + 2 * state.optimizer + weights * (1 if state.master else 2)
+
+
+def _gathered_bytes(model: ModelFacts, layout: Layout) -> float:
+    """Bytes of a weight that a gather sends: of all that are sharded, else of those that the optimizer changes."""
+    if model.trained_share < 1 and layout.sharding_stage == 3:
+        return model.state.weights
+    return model.trained_share * model.parameter_bytes
 
 
 def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> Work:
@@ -212,10 +221,11 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
         data_stall_seconds=settings.data_stall_seconds,
         optimizer_bytes_per_parameter=foreach_bytes_per_parameter(model.state)
         if eager_bytes(model, software)
-        else _optimizer_bytes(model.state),
+        else _optimizer_bytes(model),
         eager_bytes=eager_bytes(model, software),
         gradient_bytes=model.reduction_bytes,
-        parameter_bytes=model.parameter_bytes,
+        parameter_bytes=_gathered_bytes(model, layout),
+        trained_share=model.trained_share,
     )
 
 
@@ -243,14 +253,28 @@ def outlook(
     tokens = layout.data * layout.micro_sequences * layout.num_micro_batches * layout.sequence_length
     return Outlook(
         step=step,
-        utilisation=model_flops_utilisation(model.shape, layout, step.seconds, rate),
+        utilisation=_utilisation(model, layout, step.seconds, rate),
         peak_format=name,
         peak_flops_per_second=rate,
         matmul_measured=machine.matmul_share(name)[1],
         tokens_per_second=tokens / step.seconds,
         framework_named=settings.framework_named,
-        family=family_of(machine.accelerator, model.shape, narrow=name not in WIDE_FORMATS, num_ranks=layout.num_ranks),
+        family=family_of(
+            machine.accelerator,
+            model.shape,
+            narrow=name not in WIDE_FORMATS,
+            num_ranks=layout.num_ranks,
+            has_adapters=model.has_adapters,
+        ),
     )
+
+
+def _utilisation(model: ModelFacts, layout: Layout, seconds: float, rate: float) -> float:
+    """Share of the peak that model operations take, without the two of six that give gradients of frozen weights."""
+    shape, tokens = model.shape, layout.micro_batch_tokens * layout.context * layout.num_micro_batches * layout.data
+    tables = 0 if shape.tied_embeddings else shape.embedding_parameters
+    frozen = 2 * (1 - model.trained_share) * (parameters(shape).active - tables) * tokens
+    return model_flops_utilisation(shape, layout, seconds, rate) - frozen / (seconds * layout.num_ranks * rate)
 
 
 def least_seconds_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: Settings) -> float:
@@ -277,7 +301,7 @@ def planned_collectives(
     sent = transfers(
         model.shape,
         layout,
-        gradient_bytes=work.gradient_bytes,
+        gradient_bytes=work.trained_share * work.gradient_bytes,
         parameter_bytes=work.parameter_bytes,
     )
     return tuple(

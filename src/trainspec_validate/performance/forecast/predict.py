@@ -28,6 +28,9 @@ from trainspec_validate.performance.forecast.outlook import (
     planned_collectives,
 )
 
+UNKNOWN_DEPTH = "no key says which layers are frozen, and so how far back gradients go"
+"""Why time and traffic of a job with frozen layers are not predicted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -41,6 +44,11 @@ class Prediction:
     memory: tuple[int, RankMemory] | None
     """The fullest pipeline stage and its bytes; None for a schedule without a formula."""
     collectives: tuple[PlannedCollective, ...]
+
+    @property
+    def unknown_depth(self) -> bool:
+        """Whether layers are frozen, so that only the memory is predicted: see `UNKNOWN_DEPTH`."""
+        return self.model.trained_share < 1 and not self.model.has_adapters
 
 
 def settings_of(plan: TrainingPlan) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainspec_validate.documents.types import CheckpointPolicy
-from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
+from trainspec_validate.telemetry.checks import Location, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._budget import actions_of, class_in_policy, path_of
 from trainspec_validate.telemetry.checks._episodes import (
@@ -19,6 +19,9 @@ from trainspec_validate.telemetry.checks._episodes import (
 from trainspec_validate.telemetry.checks._intervals import may_grow
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._words import few
+from trainspec_validate.telemetry.checks.owed import UNREAD
+from trainspec_validate.telemetry.formats.ends import is_failure
+from trainspec_validate.telemetry.formats.format import FORMATS
 
 ACTIONS = {
     "restart-in-place": frozenset({"retry", "restart"}),
@@ -32,6 +35,7 @@ ACTIONS = {
 @check("TS-TEL-048")
 def fault_closed(run: RunView) -> Iterator[Violation]:
     """Every fault is cleared, answered by a recovery that ended, or is what the run ended with."""
+    yield from few(_failures(run))
     found = [episode for episode in episodes(run) if can_have_outcome(run, episode.fault)]
     if not found and run.events_named(FAULT):
         raise NotApplicable(ONE_SIDED)
@@ -52,6 +56,18 @@ def fault_closed(run: RunView) -> Iterator[Violation]:
         )
         for episode in still_open
     )
+
+
+def _failures(run: RunView) -> Iterator[Violation]:
+    """The failure with which each log of another program ends, unless a record says that its run is over."""
+    if last_end(run) is not None:
+        return
+    for number, file in enumerate(run.files):
+        if file.end and is_failure(file.end[1]):
+            offset, words = file.end
+            what = words if words.startswith("the log ends") else f"{words}, and ends so"
+            unread = f"; {UNREAD}" if FORMATS[file.format].metrics == frozenset() else ""
+            yield Violation(Location(number, offset), f"{what}{unread}", "look for the cause at this line")
 
 
 def _has_outcome(episode: Episode) -> bool:

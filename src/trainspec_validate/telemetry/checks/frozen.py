@@ -31,6 +31,10 @@ FROZEN_ZEROS = 10
 """Zeros in a row: an accumulator that is read after it was cleared gives nothing else."""
 FROZEN_LOST = 30
 """Gradient norms that are not finite, in a row: a loss scale that starts at 2^32 is halved in fewer updates."""
+FROZEN_LOST_TO_END = 10
+"""The same up to the end of an attempt: a loss scale that is halved so often has come down a thousandfold."""
+FROZEN_EVALUATIONS_TO_END = 3
+"""Losses of evaluations that are not finite, up to the end of an attempt: no loss scale has a part in them."""
 FROZEN_NORMS = 100
 """Gradient norms in a row that are equal in their few digits: a norm before clipping moves by tenths of itself."""
 LEAST_UNITS = 10
@@ -49,6 +53,7 @@ WINDOW = 200
 """Values whose decimals are counted."""
 UNLIKELY = 1e-6
 """Chance of as many equal values, by how often neighbours are equal elsewhere, below which they are frozen."""
+_MOST_LOST = {"train.gradient.norm": FROZEN_LOST_TO_END, "train.evaluation.loss": FROZEN_EVALUATIONS_TO_END}
 HELP = "write what each step gives; a value that was cleared, cached or skipped is left out"
 
 
@@ -77,25 +82,39 @@ def _frozen_in_job(series: JobSeries) -> Iterator[Violation]:
     if series.key.metric not in MOVING:
         return
     value, step = np.asarray(series.value), np.asarray(series.step)
-    goes_on = value[1:] == value[:-1]
-    if series.key.metric == "train.gradient.norm":
-        goes_on |= ~np.isfinite(value[1:]) & ~np.isfinite(value[:-1])
+    goes_on = (value[1:] == value[:-1]) & (step[1:] > step[:-1]) & (step[:-1] >= 0)
+    most_lost = _MOST_LOST.get(series.key.metric, 0)
+    if most_lost:
+        is_next = (step[1:] > step[:-1]) | ((step[1:] < 0) & (step[:-1] < 0))
+        goes_on |= ~np.isfinite(value[1:]) & ~np.isfinite(value[:-1]) & is_next
     goes_on &= series.attempt[1:] == series.attempt[:-1]
-    goes_on &= (step[1:] > step[:-1]) & (step[:-1] >= 0)
     for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
         held, length = float(value[begin]), end - begin + 1
         if series.key.metric in MEASURED and _is_chance(series, begin, end):
             continue
-        if _is_frozen(held, length, series.key.metric) or _is_held(series, begin, end):
+        is_lost = not np.isfinite(held) and length >= most_lost > 0 and _is_lost_to_end(series, begin, end)
+        if is_lost or _is_frozen(held, length, series.key.metric) or _is_held(series, begin, end):
+            until = " to the end" if is_lost else ""
             yield Violation(
                 series.location(begin),
-                f"{series.key} is {_shown(float(value[begin]))} for {end - begin + 1} {_of_what(series)} in a row",
+                f"{series.key} is {_shown(held)} for {length:,} {_of_what(series, begin)} in a row{until}",
                 HELP,
-                Evidence(str(series.key), "", int(series.time_us[begin]), int(series.time_us[end]), end - begin + 1),
+                Evidence(str(series.key), "", int(series.time_us[begin]), int(series.time_us[end]), length),
             )
 
 
-def _of_what(series: JobSeries) -> str:
+def _is_lost_to_end(series: JobSeries, begin: int, end: int) -> bool:
+    """Whether values that are not finite end an attempt; those that begin it too may be of a scale that comes down."""
+    if end + 1 < len(series) and series.attempt[end + 1] == series.attempt[end]:
+        return False
+    is_start = begin == 0 or series.attempt[begin - 1] != series.attempt[begin]
+    is_norm = series.key.metric == "train.gradient.norm"
+    return not (is_start and is_norm) or int(series.step[end] - series.step[begin]) >= FROZEN_LOST
+
+
+def _of_what(series: JobSeries, begin: int) -> str:
+    if series.step[begin] < 0:
+        return "reports"
     return "evaluations" if series.key.metric.startswith("train.evaluation.") else "optimizer steps"
 
 

@@ -23,6 +23,7 @@ from trainspec_validate.telemetry.checks._seen import (
     unsupported,
 )
 from trainspec_validate.telemetry.checks._words import damaged, few, ranges_in_words
+from trainspec_validate.telemetry.formats.ends import is_failure
 from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead, Trouble
 
@@ -34,6 +35,7 @@ SHORT_SECONDS = 60.0
 """An attempt that ends within two of the most frequent cadences can end before its emitters have written."""
 LIVE_SECONDS = 1_800.0
 """A hundred optimizer steps of some ten seconds, after which most trainers have reported once."""
+UNREAD = "no metric of this log is judged: its program is not known, or reported no step"
 MAX_TOLD = 4
 """Names that a stream has and the catalog does not, reported where it has no others."""
 CAPABILITIES = {
@@ -49,8 +51,11 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
     if not run.heads:
         if run.num_samples:
             return
-        if ended := [_ended(number, *file.end) for number, file in enumerate(run.files) if file.end]:
-            yield from ended
+        ends = [(number, *file.end) for number, file in enumerate(run.files) if file.end]
+        if ends and all(is_failure(words) for _, _, words in ends):
+            raise NotApplicable("the program of the log failed, and reported no value that is read")
+        if ends:
+            yield from (_ended(*end) for end in ends)
             return
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
         if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
@@ -88,7 +93,7 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
 
 def _ended(number: int, offset: int, words: str) -> Violation:
     """What a log that gave no record ends with."""
-    message = f"{words}; no metric of this log is judged: its program is not known, or reported no step"
+    message = f"{words}; {UNREAD}"
     remedy = "look for the cause at this line; `trainspec import --list` has the logs whose metrics are read"
     return Violation(Location(number, offset), message, remedy)
 

@@ -13,7 +13,7 @@ MEGATRON_METRICS = frozenset(
     {
         *("train.step.count", "train.step.duration", "train.step.skipped", "train.sample.count", "train.token.count"),
         *("train.token.rate", "train.batch.size", "train.flops.utilization", "train.learning_rate", "train.loss.mean"),
-        *("train.gradient.norm", "train.world.active", "hw.power", "hw.energy"),
+        *("train.gradient.norm", "train.world.active", "hw.power", "hw.energy", "train.evaluation.loss"),
     }
 )
 TORCHTITAN_METRICS = frozenset(

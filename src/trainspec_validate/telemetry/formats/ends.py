@@ -107,6 +107,12 @@ _BYTES_OF_A_LINE: Final = 64
 """What a line takes in memory even where it is empty."""
 _NUMBERS: Final = re.compile(rb"\d+")
 
+_STOPPED: Final = re.compile(
+    r"\(attempt reason: |SIG(?:TERM|INT|HUP|QUIT|USR1)\b|death signal|got signal: (?:1|2|3|10|15)$|: Terminated$"
+    r"|SystemExit(?:: (?:0|None))?$"
+)
+"""In the words of an end that was asked for: by an operator, a scheduler or the program itself."""
+
 Line = tuple[int, bytes | Refusal]
 Note = Callable[[str, str, int], None]
 """Takes an incident: what alike ones have in common, its words, and the place of its line."""
@@ -138,6 +144,15 @@ def with_ends(lines: Iterable[Line], mark: bytes, note: Note, end: End) -> Itera
     finally:  # a file that is cut has an end that counts
         ends.take(waiting)
         ends.close()
+
+
+def is_failure(words: str) -> bool:
+    """Whether the words of an end say that the program failed, and not that it was stopped on purpose.
+
+    >>> is_failure("the log ends with: KeyError: 'lr'"), is_failure("the log says: Received SIGTERM")
+    (True, False)
+    """
+    return _STOPPED.search(words) is None
 
 
 def is_printed(text: bytes) -> bool:

@@ -36,8 +36,12 @@ class Form:
     """A line of the same block, with a name and a value; None where each report is one line."""
     evaluation: re.Pattern[str] | None = None
     """A line after which the next report has the time of an evaluation in its own."""
+    index: str = ""
+    """Name of the index of a step, from 0, which a block may have where its first line has none."""
     restored: str = "\n"
     """Part of a line that says that training continues from a checkpoint."""
+    over: str = "\n"
+    """Part of a line that says that training is over."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -108,6 +112,25 @@ FORMS: Final = {
         restored="Loading checkpoint from ",
         more=re.compile(r"^ {2,8}(?P<name>[A-Za-z][^=\n]{0,120})=(?P<value>\S[^\n]{0,200}?)\s*$"),
     ),
+    "composer-log": Form(
+        "console log of Composer and LLM Foundry, blocks after [batch=",
+        b"[batch=",
+        re.compile(
+            r"(?:^|[\s:])(?:\[epoch=[^\]\n]{1,40}\]\[batch=\d{1,12}/\d{1,12}\]"
+            r"|(?<!\])\[batch=(?P<step>\d{1,12})/(?P<total>\d{1,12})\]):(?P<fields>)\s*$"
+        ),
+        (),
+        {
+            "loss/train/total": (_LOSS, 1.0),
+            "l2_norm/grad/global": (NORM, 1.0),
+            "throughput/tokens_per_sec": (TOKENS, 1.0),
+        },
+        "[batch=5/100]:",
+        index="time/batch",
+        more=re.compile(
+            r"^(?:\[?(?:rank)?\d{1,6}\]?: ?)?\s{1,16}Train (?P<name>[^:\n]{1,120}): (?P<value>\S[^\n]{0,200}?)\s*$"
+        ),
+    ),
     "fairseq-log": Form(
         "log of fairseq and metaseq, lines with num_updates",
         b"num_updates",
@@ -121,6 +144,7 @@ FORMS: Final = {
         ),
         {"loss": (_LOSS, _BITS), "lr": (RATE, 1.0), "gnorm": (NORM, 1.0)},
         "| epoch 001: 450 / 1891 loss=11.521, ppl=1886.05, num_updates=445, lr=8.90889e-05, gnorm=1.543",
+        over="done training in ",
     ),
     "trainer-log": Form(
         "console log of the Hugging Face Trainer, lines with loss and epoch",
@@ -136,6 +160,7 @@ FORMS: Final = {
             "eval_loss": (_EVALUATED.format("eval"), 1.0),
         },
         "{'loss': 2.5, 'grad_norm': 1.25, 'learning_rate': 0.0001, 'epoch': 0.5}",
+        over="'train_runtime': ",
     ),
 }
 """The form of each format."""

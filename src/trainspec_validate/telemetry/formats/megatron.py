@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.iteration import Iterations
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.megatron_evaluations import MOST, Evaluation, evaluation_of
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
 from trainspec_validate.telemetry.formats.printed_saves import Save
 from trainspec_validate.telemetry.formats.row_copies import PastedRows
@@ -83,6 +84,8 @@ class _Line:
     """Iteration of the checkpoint that was loaded since the line before, as in `Reader`."""
     save: Save | None = None
     """Saves since the line before."""
+    evaluations: tuple[Evaluation, ...] = ()
+    """Evaluations since the line before."""
 
 
 class Reader:
@@ -120,6 +123,10 @@ class Reader:
         self._is_beyond = False
         self._pasted = PastedRows[_Line]()
         self._courses = Courses()
+        self._evaluations: list[Evaluation] = []
+        """Evaluations since the last line."""
+        self._evaluated: Evaluation | None = None
+        """The last evaluation whose record was written."""
         self._is_over = False
         """Whether the log is known to be of several runs, so that nothing more is read."""
 
@@ -127,6 +134,10 @@ class Reader:
         """The record of a line, which waits where it repeats an earlier one."""
         match = _LINE.search(text)
         if not match:
+            evaluation = evaluation_of(offset, text) if " value: " in text else None
+            if evaluation is not None and len(self._evaluations) < MOST:
+                self._evaluations.append(evaluation)
+                return
             self._note_start(text)
             self._transcript.lose("text", "text", "the file has lines that report no iteration, passed over", offset)
             return
@@ -135,9 +146,11 @@ class Reader:
             return
         start, self._start, saved = self._start, None, self._transcript.saves.pop()
         is_timed = "elapsed time per" in match["fields"] or _TIME.search(text[: match.start()]) is not None
-        free, copy = self._pasted.take(hash(text.strip()), _Line(offset, text, match, start, saved), is_timed=is_timed)
-        for line in free:
-            yield from self._report(line)
+        line = _Line(offset, text, match, start, saved, tuple(self._evaluations))
+        self._evaluations.clear()
+        free, copy = self._pasted.take(hash(text.strip()), line, is_timed=is_timed)
+        for each in free:
+            yield from self._report(each)
         if copy:
             yield offset, copy
 
@@ -151,6 +164,11 @@ class Reader:
             self._is_over = True
             yield offset, MIXED
             return
+        evaluated = list(self._of_evaluations(line.evaluations))
+        if self._first:
+            self._held += evaluated
+        else:
+            yield from evaluated
         time_us = self._time(text[: match.start()], offset)
         if time_us is None:
             yield offset, Refusal("the line has no time, unlike lines before it", "", "time")
@@ -181,6 +199,17 @@ class Reader:
         if not self._first:
             yield from self._held
             self._held = []
+
+    def _of_evaluations(self, evaluations: Iterable[Evaluation]) -> Iterator[Found]:
+        """The records of evaluations, which have the time of the report before them; each process may print one."""
+        for each in evaluations:
+            if not self._started:
+                words = "evaluations before the first report of an iteration are left out"
+                self._transcript.lose("meaning", "evaluation", words, each.offset)
+            elif self._evaluated is None or (each.step, each.values) != (self._evaluated.step, self._evaluated.values):
+                self._evaluated = each
+                step = max(self._last_step, 0) if each.step is None else each.step
+                yield each.offset, self._transcript.sample(self._last_us, each.values, step=step, **self._place())
 
     def _begin(self, second_step: int) -> Iterator[Found]:
         """The head, which has the interval between two reports: it waits for the second line."""
@@ -357,4 +386,5 @@ class Reader:
             yield from self._report(line)
         if self._first:
             yield from self._begin(0)
+        yield from self._of_evaluations(self._evaluations)
         yield from self._of_mean()

@@ -235,7 +235,7 @@ def _schema_fault(error: Any, data: dict[str, Any]) -> Refusal:
 def _unknown(place: str, key: str, data: dict[str, Any]) -> Refusal:
     from trainspec_validate.model.suggest import hint  # noqa: PLC0415
 
-    fields = [field.name for field in msgspec.structs.fields(_TYPES[data["k"]])]
+    fields = _TYPES[data["k"]].__struct_fields__
     return Refusal(f"{place} has the unknown key {key[:60]!r}", hint(key, fields) or "see the schema of records")
 
 

@@ -70,6 +70,7 @@ class Reader:
                 yield from self._report()
         if not any(found):
             self._transcript.is_restored |= form.restored in text
+            self._transcript.is_over |= form.over in text
             self._has_evaluated |= form.evaluation is not None and form.evaluation.match(text) is not None
             self._transcript.lose("text", "text", "the file has lines that report no step, passed over", offset)
 
@@ -91,6 +92,8 @@ class Reader:
         block, self._block = self._block, None
         if block is None:
             return
+        if block.step is None and (index := fit.step(block.told.pop(self._form.index, None))) is not None:
+            block.step = index + 1
         values = self._values(block)
         if not values:
             if self._form.more is None and not block.told:
@@ -98,6 +101,7 @@ class Reader:
             return
         is_trained = any(key.startswith(("train.loss", RATE, NORM)) for key in values)
         step, warm = block.step, False
+        self._transcript.is_over &= not is_trained or "total" in self._groups
         if is_trained and step is not None:
             warm = DURATION in values and step < self._last + 1 if self._last >= 0 else True
             self._last, step = step, step + self._form.is_index

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import groupby
 from typing import BinaryIO, Final, Protocol, cast
 
 from trainspec_validate.system.budget import Limit, Meter
@@ -125,7 +126,7 @@ def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcr
                 yield offset, text
             elif text and not text.isspace():
                 num_blank = 0
-                for part in text.split("\r") if is_console and num_reports(text) > 1 else (text,):
+                for part in _parts(text, str(mark, "ascii")) if is_console and "\r" in text else (text,):
                     yield from _of_line(offset, part, reader, transcript)
                 if mark:
                     transcript.saves.take(text)
@@ -135,6 +136,19 @@ def _found(lines: Iterable[tuple[int, bytes | Refusal]], reader: Reader, transcr
     except SourceError as error:
         yield offset, cut_off(error)
     yield from reader.end()
+
+
+def _parts(text: str, mark: str) -> Iterator[str]:
+    r"""The texts that a terminal shows on a line one after another; those without a mark stay together.
+
+    >>> list(_parts("10%\r20%\riter 5: loss 2.5\r30%", "iter "))
+    ['10%\r20%', 'iter 5: loss 2.5', '30%']
+    """
+    for is_marked, parts in groupby(text.split("\r"), key=lambda part: mark in part):
+        if is_marked:
+            yield from parts
+        else:
+            yield "\r".join(parts)
 
 
 def _of_line(offset: int, text: str, reader: Reader, transcript: Transcript) -> Iterator[Found]:

@@ -12,7 +12,7 @@ from typing import Any
 from trainspec_validate.documents.types.stream import MetricValue
 from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.dialects import LOSSES_OF_ALL, UNKNOWN, Dialect, Pattern, dialect_of
-from trainspec_validate.telemetry.formats.items import INDEX, Found
+from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
@@ -23,6 +23,12 @@ _OF_A_STEP = (_LOSS, "train.learning_rate", "train.gradient.norm", "train.step.d
 _MOST_HELD = 1_000
 _MOST_NAMES = 10_000
 _MOST_SECONDS = 1e9
+_MOST_UNREADABLE = 1_000
+_MOST_TRAILING = 10_000
+_FEWEST_TRAILING = 3
+"""Rows in a row without a value that is read, from which a file shows that its values end before its steps do."""
+_NO_VALUE = frozenset({"", "-", "--", "none", "null", "n/a", "na"})
+"""Texts, in lower case, that tables have where there is no value."""
 _STEP_WORDS = {
     "index": INDEX,
     "samples": "the axis of the scalars is samples, not optimizer steps, which the file does not count",
@@ -67,6 +73,10 @@ class Scalars:
         self._known = dialect
         self._is_own_count = is_own_count
         self._spoken: _Spoken | None = None
+        self._last_step = -1
+        """Step of the last row with a value that is read."""
+        self._trailing: list[tuple[int, int | None, int]] = []
+        """Place, time and step of the rows since then whose steps rise."""
 
     def row(self, row: _Row) -> Iterator[Found]:
         """The record of a row, or of all rows so far once the program is known."""
@@ -89,6 +99,11 @@ class Scalars:
         """The rows of a file whose program did not show."""
         if self._spoken is None:
             yield from self._release()
+        if len(self._trailing) >= _FEWEST_TRAILING and self._rows.is_started:
+            for offset, time_us, step in self._trailing:
+                yield from self._rows.row(offset, time_us, step, {}, trained=True)
+        if self._spoken is not None:
+            yield from self._spoken.end()
 
     def _release(self) -> Iterator[Found]:
         """Read the rows that were held by the names of the program, which counts steps as it seems to."""
@@ -118,12 +133,20 @@ class Scalars:
         for name, seconds in evaluations.values() if values or self._rows.is_started else ():
             yield from self._rows.evaluation(offset, time_us or 0, seconds, number, name)
         if not values:
+            self._pass(offset, time_us, spoken.step(offset, number))
             return
         is_of_a_step = any(key.partition("{")[0] in _OF_A_STEP for key in values)
         if spoken.dialect.axis == "samples" and number is not None and is_of_a_step:
             values["train.sample.count"] = float(number)
         step = spoken.step(offset, number)
+        self._last_step, self._trailing = self._last_step if step is None else step, []
         yield from self._rows.row(offset, time_us, step, values, trained=is_of_a_step)
+
+    def _pass(self, offset: int, time_us: int | None, step: int | None) -> None:
+        """Note the step of a row without a value that is read: at the end of a file it shows how far the run came."""
+        last = self._trailing[-1][2] if self._trailing else self._last_step
+        if step is not None and step > last and len(self._trailing) < _MOST_TRAILING:
+            self._trailing.append((offset, time_us, step))
 
 
 def _names_loss(dialect: Dialect, rows: Sequence[_Row]) -> bool:
@@ -148,6 +171,8 @@ class _Spoken:
         self._has_left = self._is_again = False
         self._lose = transcript.lose
         self._forms: dict[str, Pattern | None] = {}
+        self._unreadable: dict[str, tuple[int, str, int]] = {}
+        """Place and text of the first value of a name that is a text without being a number, and how many there are."""
         given = dict(transcript.given.quantities)
         self._names = Names(dialect.ecosystems, transcript.tally, given, dialect.beside, dialect.implied)
 
@@ -227,9 +252,24 @@ class _Spoken:
             return "at step 1 is of another interval than it says"
         return self.dialect.left_out.get(self.dialect.plain(name), "")
 
+    def end(self) -> Iterator[Found]:
+        """The refusal of each name with values that are texts."""
+        for name, (offset, text, num) in self._unreadable.items():
+            rest = f"; the first of {num:,} rows" if num > 1 else ""
+            yield offset, Refusal(f"{name} is the text {text!r}{rest}", "write a number, or leave it out", "value")
+
+    def _note_text(self, offset: int, name: str, text: str) -> None:
+        """Note a value that is a text."""
+        first, shown, num = self._unreadable.get(name, (offset, text[:40], 0))
+        if num or len(self._unreadable) < _MOST_UNREADABLE:
+            self._unreadable[name] = first, shown, num + 1
+
     def _take(self, offset: int, name: str, value: Any, into: dict[str, MetricValue]) -> None:
         plain = self.dialect.plain(name)
         pattern = self._form(plain)
+        is_text = isinstance(value, str) and value.strip().lower() not in _NO_VALUE and fit.number(value) is None
+        if is_text and (pattern or self._names.aliases(plain) or self._names.aliases(name)):
+            self._note_text(offset, name, value)
         if pattern is None:
             self._names.take(plain if self._names.aliases(plain) else name, value, offset, into)
             return

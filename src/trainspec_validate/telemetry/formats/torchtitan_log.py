@@ -37,6 +37,8 @@ HELP: Final = "look for bad data or a faulty device at this rank"
 _MOST_LOST_RANKS: Final = 1_000
 _PACES: Final = ("tps", "tflops", "mfu")
 """At the first step these hold the start of the program."""
+_OVER = "Training completed"
+"""Part of the line with which the program ends."""
 
 
 class Reader(Console):
@@ -60,7 +62,9 @@ class Reader(Console):
                 yield offset, Refusal("the line has no time, step and loss", "copy the line as it was printed", "value")
             else:
                 self.passed(offset)
+                self.transcript.is_over |= _OVER in text
             return
+        self.transcript.is_over = False
         step = int(match["step"])
         told = {field["name"]: field["value"].replace(",", "") for field in _FIELD.finditer(match["fields"])}
         rank = self._other_rank(text[: match.start()])

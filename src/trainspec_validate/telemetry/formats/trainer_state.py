@@ -97,7 +97,8 @@ class Reader:
         self._last_epoch = epoch
 
     def end(self) -> Iterator[Found]:
-        """The damage of a document that is not whole; of one that logged nothing yet, the step that it is of."""
+        """Rows that wait, the damage of a document that is not whole, and the step of one without entries."""
+        yield from self._scalars.end()
         rest = self._list.end()
         if isinstance(rest, Refusal):
             yield 0, rest

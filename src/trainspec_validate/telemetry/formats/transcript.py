@@ -40,7 +40,9 @@ class Transcript:
     ends: tuple[int, int] | None = None
     """Last step and number of steps that the file states, and has not reached; None where it has, or states none."""
     end: tuple[int, str] | None = None
-    """Place and words of what the log ends with, where it says why its program ended."""
+    """Place and words of what the log ends with, where it says why its program ended before its training was over."""
+    is_over: bool = False
+    """Whether the last report is of the last step that the log states, or the program says that training is over."""
     tally: Tally = field(default_factory=Tally)
     num_records: int = 0
     num_refusals: int = 0
@@ -73,6 +75,7 @@ class Transcript:
     def reach(self, step: int | None, total: int | None) -> None:
         """Note a completed step, and of how many it is as its line says."""
         self.ends = (step, total) if step is not None and total and step < total else None
+        self.is_over = self.ends is None and step is not None and bool(total)
 
     def note_end(self, offset: int, words: str) -> None:
         """Note what the log ends with."""
@@ -153,7 +156,8 @@ class Transcript:
     def losses(self) -> Losses:
         """Losses in all."""
         counts = (self.num_records, self.num_refusals)
-        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), self.end)
+        end = None if self.is_over else self.end
+        return Losses(self.tally.losses(), *counts, self.clock, self.sequenced, dict(self._stated), end)
 
 
 def producer(name: object, version: object = None) -> Producer | None:
