@@ -199,7 +199,7 @@ def test_streams_under_other_names_are_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("mark", [";", ",", "\t", "|"])
-@pytest.mark.parametrize("title", ["epoch {} train_loss {} lr", "Step {} loss {} acc", "iteration {} val/loss {} x"])
+@pytest.mark.parametrize("title", ["epoch {} train/loss {} lr", "Step {} loss {} acc", "iteration {} val/loss {} x"])
 def test_a_table_of_a_training_log_is_named(mark: str, title: str) -> None:
     build(Path(), "checkpoints/step-10/model.pt  torch w=F32[4]\n")
     rows = "".join(f"{step}{mark}2.5{mark}0.1\n" for step in range(1, 5))

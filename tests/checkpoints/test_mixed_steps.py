@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.torch_saves import save as state
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import judged_newest_first
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
-
-
-def state(path: Path, value: object) -> None:
-    """A container of `torch.save` with plain values."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as container:
-        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
-        container.writestr("archive/version", "3\n")
 
 
 def optimizer(step: int | None) -> dict[str, Any]:

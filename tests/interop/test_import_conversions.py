@@ -110,7 +110,6 @@ def test_torchtitan_states_what_its_defaults_decide() -> None:
         ("python -m EasyLM.models.llama.llama_train --mesh_dim='-1,64,1'\n", "EasyLM"),
         ("colossalai run --nproc_per_node 8 train.py --plugin zero2\n", "Colossal-AI"),
         ("from __gin__ import dynamic_registration\nBATCH_SIZE = 4\n", "gin"),
-        ("export DGXNNODES=8\nexport TP=4\nexport WALLTIME=45\n", "MLPerf"),
     ],
 )
 def test_a_refusal_says_what_to_give(text: str, told: str) -> None:

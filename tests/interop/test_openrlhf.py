@@ -106,6 +106,12 @@ def test_a_pair_of_answers_is_two_sequences() -> None:
     assert at(fragment, "batch", "micro_sequences") == 4
 
 
+def test_a_program_of_a_fork_has_defaults_of_its_own() -> None:
+    fragment = read(SFT.replace("train_sft", "train_weighted_sft"))
+    assert {"batch.global_sequences", "optimizer.clipping.threshold", "parallelism.context"} <= unknown_keys(fragment)
+    assert at(fragment, "parallelism", "sharding") == "gradients"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "keys"),
     [

@@ -63,7 +63,7 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         (r"(?m)^(?:from|import)[ \t]+xtuner\b",),
-        f"a Python configuration of xtuner, and code is never executed; {_SHAPE_AND_STREAM}",
+        f"a part of a Python configuration of xtuner, and code is never executed; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"--(?:actor_|critic_)model_name_or_path[ =]",),

@@ -39,6 +39,7 @@ KIND_UNKNOWN = "TS-DOC-004"
 LOAD_REQUIREMENTS: Mapping[str, str] = {
     "duplicate-key": "TS-DOC-002",
     "too-large": "TS-DOC-003",
+    "too-slow": "TS-DOC-003",
     "too-deep": "TS-DOC-003",
     "too-many-values": "TS-DOC-003",
     "alias-budget": "TS-DOC-003",

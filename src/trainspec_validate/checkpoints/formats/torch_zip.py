@@ -67,6 +67,7 @@ https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/accelerat
 _VALUES = "/data/"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
+_NO_SAVE = "write it with torch.save, or name it .pkl and read it with pickle.load"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -166,6 +167,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
                 tell_code(checkpoint, path, code_after(file))  # what a second call of a loader reads
             else:
                 _state_steps(checkpoint, path, content.value)
+                _tell_loader(checkpoint, path, content.value)
                 if content.references:
                     words = "the file refers to values outside of itself, which no loader of a bare pickle finds"
                     checkpoint.report("files", path, words, _BROKEN)
@@ -177,6 +179,14 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
     except UnreadableError as error:
         if not _is_of_joblib(checkpoint, path):
             checkpoint.report("container", path, f"the file {error}", _BROKEN)
+
+
+def _tell_loader(checkpoint: Checkpoint, path: str, value: Any) -> None:
+    """Report a bare pickle where programs call torch.load, which reads none: the first pickle has to be its number."""
+    is_of_lightning = isinstance(value, Pairs) and _LIGHTNING in value.texts()
+    if _OF_TORCH.search(path) or is_of_lightning:
+        words = "the file is a bare pickle: torch.load wants what torch.save writes, and says `Invalid magic number`"
+        checkpoint.report("container", path, words, _NO_SAVE)
 
 
 def _state_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar = lambda _: None) -> None:

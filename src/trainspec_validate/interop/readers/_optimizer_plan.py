@@ -11,11 +11,11 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_co
 
 _RATE = ("optimizer", "learning_rate")
 _OPTIMIZERS = (
-    (r"(paged_)?adamw(_(8bit|32bit|bnb_8bit|torch\w*|hf|apex_fused|anyprecision))?", "adamw"),
+    (r"(paged_?)?adamw(_?(8bit|32bit)|_(bnb_8bit|torch\w*|hf|apex_fused|anyprecision))?", "adamw"),
     (r"(fused|distributed_fused|megatron_fused|cpu)_?adam", "adamw"),  # adam_w_mode of Apex and DeepSpeed is on
     (r"(onebit|zeroone|zero_one)_?adam|adam", "adam"),
     (r"(dist_|adaptive_)?muon", "muon"),
-    (r"(paged_)?lion(_(8bit|32bit))?", "lion"),
+    (r"(paged_?)?lion(_?(8bit|32bit))?", "lion"),
     (r"(mcore_)?adafactor", "adafactor"),
     (r"(distributed_|dist_)?shampoo", "shampoo"),
     (r"soap", "soap"),
@@ -82,7 +82,7 @@ _TARGETS = {
 def optimizer_name(word: str) -> str:
     """The name that a plan has for an optimizer.
 
-    >>> [optimizer_name(word) for word in ("adamw_torch_fused", "FusedAdam", "paged_lion_8bit", "galore_adamw")]
+    >>> [optimizer_name(word) for word in ("adamw_torch_fused", "PagedAdamW32bit", "paged_lion_8bit", "galore_adamw")]
     ['adamw', 'adamw', 'lion', 'other']
     """
     plain = word.casefold()[:100]

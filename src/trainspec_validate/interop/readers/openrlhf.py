@@ -66,6 +66,8 @@ _OLDER = {
 _PAIRED = frozenset({"train_rm", "train_dpo"})
 """Programs whose samples are a chosen and a rejected answer, both of which go through the model."""
 _PLAIN = frozenset({"train_sft", "train_prm", "train_kd", "train_ppo", "train_ppo_ray"})
+_COUNTED_APART = frozenset({"train_kto"})
+"""Programs of OpenRLHF that make sequences of a sample in their own way."""
 _OTHERS = re.compile(r"(?:critic|ref|reward|vllm|logger|ckpt|eval|wandb)[._]|(?:critic|remote_rm|reward)_|use_wandb\Z")
 """Options about other models, or about what a plan has no place for."""
 _RATE = ("optimizer", "learning_rate")
@@ -115,6 +117,8 @@ def read(text: ForeignText) -> Fragment:
         draft.look("max_epochs", "num_episodes", "max_samples")
         draft.lacks(("job", "num_steps"), "epochs of data whose size is not stated")
         draft.used.update(others)
+        if programs[0] not in _PAIRED | _PLAIN | _COUNTED_APART:
+            draft.drop_defaults(f"{programs[0]} is no program of OpenRLHF itself, and may have defaults of its own")
         complete(draft, *started_ranks(draft, text.text))
         return draft
 
