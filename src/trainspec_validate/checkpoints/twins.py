@@ -178,7 +178,7 @@ def are_misplaced(checkpoint: Checkpoint, beside: Sequence[Path]) -> bool:
 
     Args:
         checkpoint: as it was read; its weights are those of another one.
-        beside: directories of all checkpoints of the run in their order, its own too.
+        beside: directories of all checkpoints of the run, from the newest on.
     """
     paths = _weights(checkpoint)
     held = [[root / _there(path, checkpoint, root) for path in paths] for root in beside]

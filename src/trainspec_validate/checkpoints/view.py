@@ -179,7 +179,7 @@ class Checkpoint:
     stated: dict[str, dict[str, int]] = field(default_factory=dict)
     """Counts of steps and epochs under any such key, by the paths of files: what they count is not known."""
     lone: dict[str, str] = field(default_factory=dict)
-    """What files of `torch.save` and pickles hold that is no state, such as one tensor, in words."""
+    """The one value in files of `torch.save` and pickles that hold no state, in words, by their paths."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()
