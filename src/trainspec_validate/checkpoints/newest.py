@@ -45,6 +45,7 @@ from trainspec_validate.checkpoints.saves import (
     states_in,
     without_optimizer,
 )
+from trainspec_validate.checkpoints.several_saves import several_saves
 from trainspec_validate.checkpoints.stated_steps import not_compared
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
@@ -139,6 +140,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     if words := several_runs(group.root):
         raise SeveralSeriesError(words)
     group = _apart(group)
+    if words := several_saves(group):
+        raise SeveralSeriesError(words)
     candidates, others = candidates_of(group)
     beside = tuple(one.root for one in candidates if one.files is None)
     terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)

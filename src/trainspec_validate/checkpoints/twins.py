@@ -170,7 +170,7 @@ def weights_of(checkpoint: Checkpoint, others: Iterable[Path]) -> Path | None:
     return None
 
 
-def are_misplaced(checkpoint: Checkpoint, beside: Sequence[Path]) -> bool:
+def are_misplaced(checkpoint: Checkpoint, run: Sequence[Path]) -> bool:
     """Whether weights that another checkpoint has too are from there, and did not stop to change.
 
     They are where a checkpoint between both has others, or where both are the only ones that share theirs in a run
@@ -178,10 +178,10 @@ def are_misplaced(checkpoint: Checkpoint, beside: Sequence[Path]) -> bool:
 
     Args:
         checkpoint: as it was read; its weights are those of another one.
-        beside: directories of all checkpoints of the run, from the newest on.
+        run: directories of all checkpoints, from the newest on.
     """
     paths = _weights(checkpoint)
-    held = [[root / _there(path, checkpoint, root) for path in paths] for root in beside]
+    held = [[root / _there(path, checkpoint, root) for path in paths] for root in run]
     own = [checkpoint.root / path for path in paths]
     held = [places for places in held if all(map(_have_one_size, own, places))]
     most = [_MOST_BLOCKS] * len(paths)
