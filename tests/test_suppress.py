@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.torch_saves import saved
 from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.checking.suppress import NEVER_SILENCED
 from trainspec_validate.checking.suppress.baseline import Baseline
@@ -493,14 +494,14 @@ def test_a_file_that_was_not_judged_cannot_be_ignored(ignore: str, requirement: 
 def test_a_file_of_a_checkpoint_that_was_not_read_is_an_error(selection: Selection) -> None:
     """No pickle passes the search for code because nothing could read it."""
     write("run/optimizer.pt", "no pickle")
-    Path("run", "scheduler.pt").write_bytes(PICKLE)
+    Path("run", "scheduler.pt").write_bytes(saved(PICKLE))
     report = judge("run", selection=selection)
     assert [finding.requirement for finding in report.findings if finding.severity == "error"] == ["TS-CKP-083"]
 
 
 def test_what_was_read_is_in_no_list_that_it_was_not_selected_for() -> None:
     Path("run").mkdir()
-    Path("run", "scheduler.pt").write_bytes(PICKLE)
+    Path("run", "scheduler.pt").write_bytes(saved(PICKLE))
     report = judge("run", selection=Selection(select=("TS-SEC-001",)))
     assert [outcome.requirement for outcome in report.outcomes] == ["TS-SEC-001"]
 

@@ -426,7 +426,7 @@ def test_no_more_than_a_thousand_places_are_reported(root: Path) -> None:
 
 def test_names_of_code_in_one_file_are_one_finding(root: Path) -> None:
     names = b"".join(b"cmine\nx%d\n" % number for number in range(20_000)) + b"cos\nsystem\n"
-    (root / "optimizer.pt").write_bytes(b"\x80\x02(" + names + b"l.")
+    (root / "optimizer.pkl").write_bytes(b"\x80\x02(" + names + b"l.")
     (trouble,) = read_checkpoint(root).troubles
     assert trouble.message.startswith(
         "loading it would run os.system, mine.x0, mine.x1, mine.x2, mine.x3 and 9,995 more"

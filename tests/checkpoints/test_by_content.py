@@ -105,7 +105,7 @@ def test_a_pickle_that_nothing_can_load_is_damaged(tmp_path: Path, content: byte
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_pickles_of_every_protocol_are_followed(tmp_path: Path, protocol: int, size: int) -> None:
     content = pickle.dumps({"a": [1.5] * size, "b": b"x" * size, "c": "y" * size}, protocol)
-    (tmp_path / "model.pt").write_bytes(content)
+    (tmp_path / "model.ckpt").write_bytes(content)
     assert [f.message for f in validate([tmp_path]).findings if f.severity == "error"] == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -12,17 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.torch_saves import save as state
 from tests.trees import build
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.pipeline.validation import validate
-
-
-def state(path: Path, value: object) -> None:
-    """A container of `torch.save` with plain values."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as container:
-        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
-        container.writestr("archive/version", "3\n")
 
 
 def optimizer(step: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.torch_saves import saved
 from trainspec_validate.checkpoints.functions import runs_by_name, runs_when_called
 from trainspec_validate.cli.toolbox import command as toolbox
 
@@ -297,7 +298,7 @@ def test_what_would_run_a_function_is_passed_over(name: str, place: str, tmp_pat
         root.mkdir()
         torch.save({"w": torch.rand(4)}, root / "model.pt")
         torch.save({"r": torch.rand(4)}, root / "rng_state.pth")
-    (bad / place).write_bytes(HOSTILE[name]())
+    (bad / place).write_bytes(saved(HOSTILE[name]()))
     result = newest(tmp_path)
     assert (result.exit_code, result.stdout) == (0, f"{good}\n"), result.stderr
     assert "loading it would run" in result.stderr

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
-import zipfile
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.torch_saves import save as state
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
 from trainspec_validate.cli.toolbox import command as toolbox
@@ -20,14 +19,6 @@ MEGATRON = "".join(
     f'iter_00000{step}/metadata.json  json {{"sharded_backend": "torch_dist"}}\n'
     for step in (10, 20)
 )
-
-
-def state(path: Path, value: object) -> None:
-    """A container of `torch.save` with plain values."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as container:
-        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
-        container.writestr("archive/version", "3\n")
 
 
 def invoke(directory: Path) -> Result:

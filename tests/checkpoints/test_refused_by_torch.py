@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tests.checkpoints.test_functions import held, newest
+from tests.torch_saves import save, saved_before_1_6
+from trainspec_validate.checkpoints.newest import judged_newest_first
 
 torch = pytest.importorskip("torch")
 
@@ -69,3 +71,41 @@ def test_a_number_of_the_type_of_objects_is_refused(kind: str, module: str, tmp_
     held(tmp_path / "step-1", b"\x80\x03](" + number + b"e.")
     result = newest(tmp_path)
     assert (result.exit_code, "a number of NumPy has the type of objects" in result.stderr) == (1, True), result.stderr
+
+
+def bare(tmp_path: Path, name: str, value: object) -> str:
+    """The one fault of a checkpoint whose state is a pickle that `pickle.dump` wrote; empty where there is none."""
+    (tmp_path / "step_10").mkdir()
+    (tmp_path / "step_10" / name).write_bytes(pickle.dumps(value, protocol=2))
+    (found,) = judged_newest_first(tmp_path)
+    return " ".join(found.faults)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "MODEL.PTH", "m.pth.tar", "optimizer.bin", "pytorch_model-1-of-2.bin"])
+def test_a_bare_pickle_is_no_file_of_torch(name: str, tmp_path: Path) -> None:
+    assert "is a bare pickle: torch.load wants what torch.save writes" in bare(tmp_path, name, {"step": 10})
+
+
+def test_a_state_of_lightning_is_no_bare_pickle(tmp_path: Path) -> None:
+    value = {"pytorch-lightning_version": "2.5", "state_dict": {"w": 1}, "global_step": 10}
+    assert "is a bare pickle" in bare(tmp_path, "last.ckpt", value)
+
+
+@pytest.mark.parametrize("name", ["params.ckpt", "vocabulary.bin"])
+def test_a_bare_pickle_that_other_programs_read_is_whole(name: str, tmp_path: Path) -> None:
+    assert bare(tmp_path, name, {"step": 10}) == ""
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_torch_loads_no_bare_pickle(protocol: int, tmp_path: Path) -> None:
+    """Neither by default nor with all code allowed, whatever the protocol."""
+    (tmp_path / "model.pt").write_bytes(pickle.dumps({"step": 10}, protocol))
+    for is_limited in (True, False):
+        with pytest.raises((RuntimeError, pickle.UnpicklingError)):
+            torch.load(tmp_path / "model.pt", weights_only=is_limited)
+
+
+def test_torch_loads_what_tests_save(tmp_path: Path) -> None:
+    save(tmp_path / "new.pt", {"step": 10})
+    (tmp_path / "old.pt").write_bytes(saved_before_1_6({"step": 10}))
+    assert [torch.load(tmp_path / name, weights_only=True) for name in ("new.pt", "old.pt")] == [{"step": 10}] * 2

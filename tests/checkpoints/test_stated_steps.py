@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.torch_saves import save as state
+from tests.torch_saves import saved_before_1_6
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.pipeline.validation import validate
 
 
-def state(path: Path, value: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as container:
-        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
-        container.writestr("archive/version", "3\n")
-        container.writestr("archive/byteorder", "little")
-
-
 def legacy(path: Path, value: object) -> None:
     """A file of versions of PyTorch before 1.6."""
-    info = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
-    parts = (0x1950A86A20F9469CFC6C, 1001, info, value, [])
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"".join(pickle.dumps(part, protocol=2) for part in parts))
+    path.write_bytes(saved_before_1_6(value))
 
 
 def newest(root: Path) -> Result:

@@ -289,7 +289,7 @@ def test_what_no_loader_takes_is_not_whole(case: str, tmp_path: Path) -> None:
         pickle.loads(state)
     for root, content in ((tmp_path / "step-5", pickle.dumps({"s": 1})), (tmp_path / "step-7", state)):
         root.mkdir()
-        (root / "optimizer.pt").write_bytes(content)
+        (root / "model.ckpt").write_bytes(content)
     result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
     assert (result.exit_code, result.stdout) == (0, f"{tmp_path / 'step-5'}\n"), result.stderr
     assert "has no attribute" not in result.stderr

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import pickle
 import struct
-import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.torch_saves import save as state
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import judged_newest_first
 
@@ -23,15 +22,6 @@ def newest(directory: Path) -> str | None:
     """Path of the newest whole checkpoint, relative to the directory."""
     whole = (one for one in judged_newest_first(directory) if not one.faults)
     return next((Path(one.path).relative_to(directory).as_posix() for one in whole), None)
-
-
-def state(path: Path, value: object) -> None:
-    """A container of `torch.save` with plain values."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as container:
-        container.writestr("archive/data.pkl", pickle.dumps(value, protocol=2))
-        container.writestr("archive/version", "3\n")
-        container.writestr("archive/byteorder", "little")
 
 
 HINTED: list[dict[str, object]] = [

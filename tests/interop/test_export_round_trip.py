@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from export_jobs import PLAN, changed, job
 
+from trainspec_validate.documents.load import load_text
 from trainspec_validate.interop import recognise as foreign
 from trainspec_validate.interop.document import formats
 from trainspec_validate.interop.fragment import ForeignText
+from trainspec_validate.interop.writers._target import NotExpressible
 
 PAIRS = {"deepspeed": "deepspeed-json", "torchtitan": "torchtitan-toml", "megatron-lm": "megatron-arguments"}
-PAIRS["maxtext"] = "maxtext-settings"
+PAIRS |= {"maxtext": "maxtext-settings", "megatron-bridge": "megatron-bridge-yaml"}
 CLEAR = {
     "precision.master_parameters": "fp32",
     "precision.accumulation": "fp32",
@@ -120,10 +122,11 @@ CASES = [(name, plan, changes) for name in PAIRS for plan, changes in PLANS.item
 CASES += [("torchtitan", plan, changes) for plan, changes in TORCHTITAN_PLANS.items()]
 
 CASES += [("maxtext", plan, changes) for plan, changes in MAXTEXT_PLANS.items()]
-CASES += [("megatron-lm", plan, changes) for plan, changes in MEGATRON_PLANS.items()]
-OWN = {"megatron-lm": {"precision.gradients": "fp32"}}
+MEGATRON = ("megatron-lm", "megatron-bridge")
+CASES += [(name, plan, changes) for name in MEGATRON for plan, changes in MEGATRON_PLANS.items()]
+OWN = {name: {"precision.gradients": "fp32"} for name in MEGATRON}
 """Megatron-LM keeps gradients in the format in which it sums them."""
-FROM_LAUNCHER = {"megatron-lm": {"parallelism.data"}}
+FROM_LAUNCHER = {name: {"parallelism.data"} for name in MEGATRON}
 """Keys that follow from the number of ranks, which the launcher of the program knows."""
 
 
@@ -201,3 +204,19 @@ def test_megatron_sends_tokens_to_experts_and_keeps_the_history_of_the_plan() ->
     assert "--fp8-amax-history-len 1024" in exported.text
     assert any("--moe-grouped-gemm" in note for note in exported.left_out)
     assert any("--fp8-amax-compute-algo" in note for note in exported.left_out)
+
+
+def test_overrides_of_a_recipe_switch_off_what_the_plan_has_not() -> None:
+    written = formats()["megatron-bridge"].write(job(MEGATRON_PLANS["copies"] | {"model.tied_embeddings": True}))
+    settings: Any = load_text(written.text.encode(), written.name).data
+    assert settings["ddp"]["use_distributed_optimizer"] is False
+    assert settings["model"]["sequence_parallel"] is False
+    assert settings["model"]["virtual_pipeline_model_parallel_size"] is None
+    assert settings["model"]["share_embeddings_and_output_weights"] is True
+    assert settings["mixed_precision"] == "bf16_mixed"
+
+
+def test_a_recipe_of_numbers_that_is_not_there_is_refused() -> None:
+    recipe = {"format": "int8", "scaling": "delayed"}
+    with pytest.raises(NotExpressible, match="no recipe of int8 with delayed scaling in bf16"):
+        formats()["megatron-bridge"].write(job({"precision.recipe": recipe, **MEGATRON_PLANS["copies"]}))

@@ -21,6 +21,7 @@ STARTS = {
     "llamafactory": b'{"current_steps": 5, "total_steps": 90, "loss": 2.5, "lr": 1e-05, "elapsed_time": "0:00:24"}\n',
     "tensorboard": trainer_events(1),
     "lightning-csv": b"epoch,step,train_loss\n0,49,2.5\n",
+    "epoch-csv": b"epoch,train_loss,eval_loss,eval_top1,lr\n0,6.85,6.64,0.87,0.05\n",
     "wandb-history": b'{"_step": 0, "_timestamp": 1700000000.5, "loss": 2.5}\n',
     "swift-log": b'{"loss": 2.5, "learning_rate": 1e-05, "epoch": 0.1, "global_step/max_steps": "1/90"}\n',
     "json-rows": b'{"step": 1, "loss": 2.5, "lr": 1e-05}\n{"step": 2, "loss": 2.4, "lr": 1e-05}\n',
@@ -43,6 +44,7 @@ STARTS = {
     b"lr 2.86e-06 | 2734.72 ms | -100.0% bf16 MFU | 167751 tok/s\n",
     "olmo-log": b"2025-12-11 00:27:01.586\thost-02:0\tolmo.train:979\tINFO\t[step=1/2500,epoch=0]\n"
     b"    train/CrossEntropyLoss=11.33\n",
+    "composer-log": b"Starting training...\n[batch=1/100]:\n\t Train loss/train/total: 10.9736\n",
     "fairseq-log": b"2020-07-17 07:11:02 | INFO | train_inner | epoch 001:   2800 / 160368 loss=9.255, ppl=611.12, "
     b"num_updates=2800, lr=2.8e-05, gnorm=3.23, wall=1236\n",
     "trainer-log": b"{'loss': 2.0905, 'grad_norm': 1.95, 'learning_rate': 0.0005, 'epoch': 0.44}\n",

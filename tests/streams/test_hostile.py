@@ -99,6 +99,7 @@ def test_deep_values(name: str, inner: str) -> None:
         "wandb-panel",
         "build-nanogpt-file",
         "llmc-console-log",
+        "epoch-csv",
     }
 
 

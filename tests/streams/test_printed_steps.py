@@ -151,3 +151,16 @@ def test_reports_behind_a_progress_bar_are_read(name: str, end: str) -> None:
     found = read_text("".join(f"\r{BAR}\r{RETURNED[name].format(step)}{end}" for step in range(1, 21)))
     assert len(found.values("train.loss.mean{train.loss.name=total}")) == 20
     assert ("unread", "reports") not in found.lost
+
+
+def test_blocks_of_composer() -> None:
+    block = "{}:\n         Train {}: {}\n         Train loss/train/total: {}\n         Train lr-Adam/group0: 0.0000\n"
+    text = block.format("[batch=1/100]", "throughput/tokens_per_sec", 20082.5, 10.5)
+    text += block.format("0: [epoch=2][batch=3/5]", "time/batch", 7, 8.25).replace("\n  ", "\n0:  ")
+    text += block.format("[epoch=2/ep][batch=4/5]", "l2_norm/grad/global", 1.5, "nan")
+    found = read_text(text, "composer-log")
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (1, {"train.token.rate": 20082.5, LOSS: 10.5, "train.step.count": 1.0}),
+        (8, {LOSS: 8.25, "train.step.count": 8.0}),
+        (None, {NORM: 1.5, LOSS: "NaN"}),
+    ]

@@ -424,3 +424,34 @@ def test_a_table_whose_losses_end_is_silent_to_its_last_row(tmp_path: Path) -> N
     losses = [str(3 - index / 40) if index < 20 else "" for index in range(40)]
     (tmp_path / "metrics.csv").write_text(table(*(f"0,,{index * 10 + 9},{loss}," for index, loss in enumerate(losses))))
     assert [each.requirement for each in validate([str(tmp_path / "metrics.csv")]).findings] == ["TS-TEL-023"]
+
+
+def test_tables_of_epochs() -> None:
+    found = read_text("epoch,train_loss,eval_loss,eval_top1,lr\n0,6.5,6.25,0.5,0.05\n1,6.125,4.5,14.5,0.025\n")
+    evaluated = "train.evaluation.loss{train.evaluation.set=eval,train.loss.name=total}"
+    assert [(sample.step, sample.m) for sample in found.samples] == [
+        (None, {LOSS: 6.5, evaluated: 6.25, "train.learning_rate": 0.05}),
+        (None, {LOSS: 6.125, evaluated: 4.5, "train.learning_rate": 0.025}),
+    ]
+    found = read_text('"epoch","accuracy","loss","val_loss"\n"0","0.9","2.5","2.25"\n')
+    assert [sample.m for sample in found.samples] == [{LOSS: 2.5, VALIDATED: 2.25}]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"epoch,accuracy\n0,0.5\n",
+        b"epoch,loss\nfirst,2.5\n",
+        b"epoch,loss\n",
+        b"name,epoch,loss\n0,1,2.5\n",
+        b"epoch,loss\n1,2.5\n1,2.4\n",
+    ],
+)
+def test_other_tables_are_none_of_epochs(start: bytes) -> None:
+    assert detect(start) is None
+
+
+def test_a_loss_of_epochs_that_is_lost_is_found(tmp_path: Path) -> None:
+    rows = "".join(f"{epoch},{3 - epoch / 10 if epoch < 6 else 'nan'},2.5\n" for epoch in range(12))
+    (tmp_path / "history.csv").write_text(f"epoch,loss,val_loss\n{rows}")
+    assert "TS-TEL-088" in {each.requirement for each in validate([str(tmp_path / "history.csv")]).findings}

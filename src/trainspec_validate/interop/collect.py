@@ -1,7 +1,9 @@
 """Runs the tools of nodes through ssh, srun, kubectl or a local shell, and keeps what each node prints in a directory.
 
 A shell script runs on each node. It writes below one temporary directory of the node, which it removes, and prints an
-archive of it. No other file of a node is changed, and it needs nothing but a POSIX shell, `tar` and `timeout`.
+archive of it. No other file of a node is changed, and it needs nothing but a POSIX shell, `tar`, `du` and `timeout`.
+Its input stays open as long as somebody waits for the answer: at its end the script ends its tools and removes what
+it wrote, whether the command here was interrupted or killed, or the connection broke.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ MAX_NODE_BYTES = 24 * 2**20
 """Of what one node may answer."""
 _MAX_WORDS_BYTES = 4_096
 _MAX_FILES = 64
+_FRAME_BYTES = 2**20
+"""Of what an archive may add to its files."""
 _MAX_SCRIPT_BYTES = 32_768
 """Less than a pipe holds, so that a node that reads nothing blocks nobody."""
 _READ_BYTES = 1 << 16
@@ -73,29 +77,58 @@ installed."""
 _WAYS: Mapping[str, tuple[str, ...]] = {
     "local": (),
     "ssh": ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "{node}"),
-    "slurm": ("srun", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--nodelist={node}"),
+    "slurm": (
+        *("srun", "--overlap", "--nodes=1", "--ntasks=1", "--nodelist={node}"),
+        *("--input=all", "--output=all", "--error=all"),
+    ),
     "kubernetes": ("kubectl", "exec", "--stdin", "--quiet", "{node}", "--"),
 }
 """How a shell is started on a node."""
 WAYS = tuple(_WAYS)
 _SHELL = ("sh", "-s")
+_LABELS = frozenset({"SLURM_LABELIO", "SRUN_LABELIO"})
+"""Variables by which srun puts the number of the task before each line, which no option takes back."""
+_GRACE_SECONDS = 3.0
+_SHOWN_MESSAGES = 2
+"""`ssh`, `srun` and `kubectl` often say the reason in the last message but one."""
+
+
+def words(way: str, node: str) -> tuple[str, ...]:
+    """Words before a command that make it run on a node. Those of ssh pass on one text for a shell."""
+    return tuple(part.replace("{node}", node) for part in _WAYS[way])
+
 
 _HEAD = r"""
+main() {
 umask 077
+PATH=$PATH:/usr/sbin:/sbin:/opt/rocm/bin
 command -v timeout > /dev/null 2>&1 || { echo 'this node has no command timeout' >&2; exit 1; }
-d=$(mktemp -d "${TMPDIR:-/tmp}/trainspec-accept.XXXXXXXX") || exit 1
-trap 'rm -rf "$d"' EXIT
+[ -d "${TMPDIR:-}" ] && [ -w "$TMPDIR" ] || TMPDIR=/tmp
+d=$(mktemp -d "$TMPDIR/trainspec-accept.XXXXXXXX") || exit 1
+tool= watch=
+trap 'kill $tool $watch 2> /dev/null; rm -rf "$d"' EXIT
 trap 'exit 1' HUP INT TERM PIPE
+exec 3<&0
+(while read -r _; do :; done; kill $$ || rm -rf "$d") <&3 > /dev/null 2>&1 &
+watch=$!
 run() {
-  (ulimit -f $4; exec timeout -k 5 "$2" sh -c "$3") < /dev/null > "$d/$1" 2> /dev/null
-  case $? in 124 | 134 | 137 | 139 | 141 | 143 | 152 | 153) rm -f "$d/$1"; echo "$1" >> "$d/failures" ;; esac
+  (ulimit -f $4; exec timeout -k 5 "$2" sh -c "$3") < /dev/null > "$d/$1" 2> /dev/null 3<&- &
+  tool=$!
+  wait $tool
+  case $? in 124 | 134 | 137 | 139 | 141 | 143 | 152 | 153) leave "$1" ;; esac
+  tool=
+  [ "$(du -sk "$d" | cut -f 1)" -le {kib} ] || leave "$1"
   [ -s "$d/$1" ] || rm -f "$d/$1"
 }
+leave() { rm -f "$d/$1"; echo "$1" >> "$d/failures"; }
 """
 _TAIL = r"""
 printf '%s\n' '{mark}'
 tar -C "$d" -cf - . && printf '%s\n' '{mark}'
+}
+main; exit
 """
+"""The shell reads all of it before anything runs, so that it shares its input with nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +192,8 @@ def script(tools: Iterable[Tool], mark: str) -> str:
             lines.append(f'run {shlex.join(words)}; [ -e "$d/{tool.file}" ] || echo {tool.file} >> "$d/failures"')
         else:
             lines.append(f"command -v {tool.command.partition(' ')[0]} > /dev/null 2>&1 && run {shlex.join(words)}")
-    return "\n".join([_HEAD.strip(), *lines, _TAIL.strip().replace("{mark}", mark), ""])
+    head = _HEAD.strip().replace("{kib}", str((MAX_NODE_BYTES - _FRAME_BYTES) // 1024))
+    return "\n".join([head, *lines, _TAIL.strip().replace("{mark}", mark), ""])
 
 
 def _check(nodes: Sequence[str], way: str, tools: Sequence[Tool]) -> None:
@@ -212,16 +246,17 @@ class _NoAnswerError(Exception):
 def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) -> dict[str, bytes]:
     """What the tools of a node printed, by name of file."""
     mark = f"trainspec-{secrets.token_hex(16)}"
-    command = [part.replace("{node}", node) for part in (*_WAYS[way], *_SHELL)]
+    command = [*words(way, node), *_SHELL]
     try:
-        printed, words, status = _run(command, script(tools, mark).encode(), deadline)
+        printed, told, status = _run(command, script(tools, mark).encode(), deadline)
     except OSError as error:
         raise _NoAnswerError(f"{command[0]}: {words_of(error)}") from error
     if isinstance(status, str):
-        raise _NoAnswerError(status)
+        said = _last(told)
+        raise _NoAnswerError(status + (f"; its last message: {said}" if said else ""))
     parts = printed.split(f"{mark}\n".encode())
     if status or len(parts) < 3:  # what the shell printed before, the archive, and nothing
-        raise _NoAnswerError(_without_archive(words, status))
+        raise _NoAnswerError(_without_archive(told, status))
     try:
         return _unpacked(parts[1])
     except (tarfile.TarError, EOFError, ValueError) as error:
@@ -229,17 +264,27 @@ def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) ->
 
 
 def _without_archive(words: str, status: int) -> str:
-    """Why there is no archive: the last message of a command that failed, and of one that says that it did not, too."""
-    last = next((line.strip() for line in reversed(words.splitlines()) if line.strip()), "")
+    """Why there is no archive: the last messages of a command that failed, and of one that says that it did not."""
+    last = _last(words)
     if status and last:
         return f"{last} (exit {status})"
     return f"it printed no whole archive (exit {status})" + (f": {last}" if last else "")
 
 
+def _last(words: str) -> str:
+    lines = [line.strip() for line in words.splitlines() if any(map(str.isalnum, line))]
+    return "; ".join(dict.fromkeys(lines[-_SHOWN_MESSAGES:]))
+
+
 def _run(command: list[str], given: bytes, deadline: _Deadline) -> tuple[bytes, str, int | str]:
     """What a command prints, the end of its messages, and its exit status or the reason for which it was ended."""
     with subprocess.Popen(  # noqa: S603 (the words of _WAYS, with a checked name of a node)
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={name: value for name, value in os.environ.items() if name not in _LABELS},
     ) as process:
         try:
             streams = (_open(process.stdin), _open(process.stdout), _open(process.stderr))
@@ -247,10 +292,8 @@ def _run(command: list[str], given: bytes, deadline: _Deadline) -> tuple[bytes, 
         except BaseException:
             _end(process)
             raise
-        if reason:
-            _end(process)
-        status: int | str = reason or process.wait()
-    return printed, words.decode("utf-8", "replace"), status
+        status = _end(process)
+    return printed, words.decode("utf-8", "replace"), reason or status
 
 
 def _exchange(
@@ -259,8 +302,9 @@ def _exchange(
     """Pass the script, and read both streams to their ends within the bounds; the last value says which was passed."""
     to_it, from_it, messages = streams
     printed, words, until = bytearray(), bytearray(), time.monotonic() + deadline.seconds
-    with suppress(BrokenPipeError), to_it:  # the script is shorter than what a pipe holds
+    with suppress(BrokenPipeError):  # the script is shorter than what a pipe holds
         to_it.write(given)
+        to_it.flush()
     with selectors.DefaultSelector() as waiting:
         waiting.register(from_it, selectors.EVENT_READ, printed)
         waiting.register(messages, selectors.EVENT_READ, words)
@@ -286,13 +330,16 @@ def _open(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(5)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """The exit status of what reaches a node; first its input ends, on which the node ends its tools and cleans up."""
+    with suppress(OSError):
+        _open(process.stdin).close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_GRACE_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+    return process.wait()
 
 
 def _unpacked(archive: bytes) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.formats import keras
-from trainspec_validate.checkpoints.lone_values import NOTHING, words_of
+from trainspec_validate.checkpoints.lone_values import words_of
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_content import Content
@@ -67,6 +67,7 @@ https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/accelerat
 _VALUES = "/data/"
 _HELP_CODE = "save plain state only (tensors, numbers, texts), best in a format without code such as safetensors"
 _BROKEN = "restore the file from another copy"
+_NO_SAVE = "write it with torch.save, or name it .pkl and read it with pickle.load"
 PICKLE_STARTS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
 _JOBLIB = "joblib.numpy_pickle.NumpyArrayWrapper"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
@@ -160,12 +161,13 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             content = follow(file)
             tell_code(checkpoint, path, content)
             _tell_misfits(checkpoint, path, content)
-            _note_empty(checkpoint, path, content)
+            _note_lone(checkpoint, path, content)
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
                 tell_code(checkpoint, path, code_after(file))  # what a second call of a loader reads
             else:
                 _state_steps(checkpoint, path, content.value)
+                _tell_loader(checkpoint, path, content.value)
                 if content.references:
                     words = "the file refers to values outside of itself, which no loader of a bare pickle finds"
                     checkpoint.report("files", path, words, _BROKEN)
@@ -177,6 +179,14 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
     except UnreadableError as error:
         if not _is_of_joblib(checkpoint, path):
             checkpoint.report("container", path, f"the file {error}", _BROKEN)
+
+
+def _tell_loader(checkpoint: Checkpoint, path: str, value: Any) -> None:
+    """Report a bare pickle where programs call torch.load, which reads none: the first pickle has to be its number."""
+    is_of_lightning = isinstance(value, Pairs) and _LIGHTNING in value.texts()
+    if _OF_TORCH.search(path) or is_of_lightning:
+        words = "the file is a bare pickle: torch.load wants what torch.save writes, and says `Invalid magic number`"
+        checkpoint.report("container", path, words, _NO_SAVE)
 
 
 def _state_steps(checkpoint: Checkpoint, path: str, value: Any, scalar: Scalar = lambda _: None) -> None:
@@ -210,7 +220,7 @@ def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
         content = follow(file)
         if place == _LEGACY_STATE:
             _state_steps(checkpoint, path, content.value)
-            _note_empty(checkpoint, path, content)
+            _note_lone(checkpoint, path, content)
         tell_code(checkpoint, path, content)
         _tell_misfits(checkpoint, path, content)
         references += content.references
@@ -255,7 +265,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if not found:
-                    _note_empty(checkpoint, archive.path, content)
+                    _note_lone(checkpoint, archive.path, content)
                     found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
             if absent := _missing_state(archive, container):
@@ -278,10 +288,10 @@ def _programs(container: Zip) -> list[str]:
     return [*_programs_in(container), *keras.programs_in(container)]
 
 
-def _note_empty(checkpoint: Checkpoint, path: str, content: Content) -> None:
-    checkpoint.empty.discard(path)
-    if words_of(content) == NOTHING:
-        checkpoint.empty.add(path)
+def _note_lone(checkpoint: Checkpoint, path: str, content: Content) -> None:
+    checkpoint.lone.pop(path, None)
+    if words := words_of(content):
+        checkpoint.lone[path] = words
 
 
 def _note_values(checkpoint: Checkpoint, archive: Archive, container: Zip) -> None:

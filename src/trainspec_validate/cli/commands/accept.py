@@ -173,9 +173,8 @@ class _Source:
             elif not answer.num_files:
                 terminal.tell(f"{answer.node}: answered, and none of the tools printed anything")
             for name in answer.unfinished:
-                terminal.tell(
-                    f"{answer.node}: {name}: left out: its command printed nothing, took too long or was killed"
-                )
+                why = "its command printed nothing or too much, took too long or was killed"
+                terminal.tell(f"{answer.node}: {name}: left out: {why}")
 
     def _tools(self) -> list[Tool]:
         """The commands for each node, with those of the user."""

@@ -213,9 +213,19 @@ def _communication(job: Job, notes: list[str]) -> Options:
     ]
 
 
-def _written(options: Options) -> list[str]:
+def options(job: Job, notes: list[str]) -> Options:
+    """Every argument of a job, those without a value too; `notes` receives what they cannot express.
+
+    Raises:
+        NotExpressible: Megatron-LM has no such model, schedule, sharding or format.
+    """
+    parts = (_model, _parallelism, _batch, _precision, _memory, _communication)
+    return [option for part in parts for option in part(job, notes)]
+
+
+def _written(given: Options) -> list[str]:
     lines = []
-    for name, value in options:
+    for name, value in given:
         if value is True:
             lines.append(f"  --{name}")
         elif value not in {None, False}:
@@ -231,11 +241,7 @@ def write(job: Job) -> Exported:
     """
     require_gpus(job)
     notes: list[str] = []
-    parts = (_model, _parallelism, _batch, _precision, _memory, _communication)
-    lines = ["MEGATRON_ARGUMENTS=("]
-    for part in parts:
-        options = part(job, notes)
-        lines += _written(options)
+    lines = ["MEGATRON_ARGUMENTS=(", *_written(options(job, notes))]
     if not job.plan.optimizer:
         notes.append("the plan has no optimizer: set --lr, its schedule, --clip-grad and --weight-decay")
     if not job.plan.data:

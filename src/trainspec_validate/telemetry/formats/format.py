@@ -156,6 +156,16 @@ def _is_lightning_table(head: bytes) -> bool:
     return b"\n" in head and _columns(head) >= {b"epoch", b"step"}
 
 
+_IS_ROW_OF_EPOCH = _search(
+    r'\A"?epoch"?,(?![^\n]{0,10000}(?:step|batch|iter))[^\n]{1,10000}\n'
+    r'"?(\d{1,6})(?:\.0)?"?,(?![^\n]{1,10000}\n"?\1(?:\.0)?"?,)'
+)
+
+
+def _is_epoch_table(head: bytes) -> bool:
+    return _IS_ROW_OF_EPOCH(head) and not _columns(head).isdisjoint({b"loss", b"train_loss"})
+
+
 def _is_history(head: bytes) -> bool:
     if _starts_with_brace(head):
         return not _is_native(head) and _IS_HISTORY_LINE(head)
@@ -275,6 +285,12 @@ _FORMATS = (
     _untimed(
         *("lightning-csv", "metrics.csv of the CSVLogger of Lightning", _is_lightning_table),
         metrics=carried.TRAINER_METRICS,
+        has_free_names=True,
+        module="scalar_table",
+    ),
+    _untimed(
+        *("epoch-csv", "table of epochs: CSVLogger of Keras, summary.csv of timm", _is_epoch_table),
+        metrics=carried.TRAINER_METRICS - {"train.step.count", "train.gradient.norm"},
         has_free_names=True,
         module="scalar_table",
     ),
@@ -461,18 +477,13 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
     found, last = None if found is crash else found, b""
     for piece in pieces:
         before = marked[: marked.index(found)] if found else marked
-        shown = _ended_by_returns(piece)
+        shown = piece.replace(b"\r", b"\n")
         fits = next((entry for entry in before if entry.mark in shown and entry.looks_like(shown)), None)
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
         last = last[-HEAD_BYTES:] + piece
     return found or (crash if crash.looks_like(last) else None)
-
-
-def _ended_by_returns(text: bytes) -> bytes:
-    """A text with the ends of lines that a terminal shows, where a carriage return begins a line anew."""
-    return text.replace(b"\r", b"\n") if b"\r" in text else text
 
 
 def detect(head: bytes) -> StreamFormat | None:
@@ -482,5 +493,5 @@ def detect(head: bytes) -> StreamFormat | None:
     'mllog'
     """
     head = head[:HEAD_BYTES].removeprefix(b"\xef\xbb\xbf")
-    shown = _ended_by_returns(head)
+    shown = head.replace(b"\r", b"\n")  # as a terminal begins a line anew
     return next((entry for entry in _FORMATS if entry.looks_like(shown if entry.is_console else head)), None)

@@ -36,6 +36,8 @@ class Form:
     """A line of the same block, with a name and a value; None where each report is one line."""
     evaluation: re.Pattern[str] | None = None
     """A line after which the next report has the time of an evaluation in its own."""
+    index: str = ""
+    """Name of the index of a step, from 0, which a block may have where its first line has none."""
     restored: str = "\n"
     """Part of a line that says that training continues from a checkpoint."""
     over: str = "\n"
@@ -109,6 +111,25 @@ FORMS: Final = {
         "2025-06-20 12:00:00.500 host:0 olmo.train:979 INFO [step=5/2500,epoch=0]",
         restored="Loading checkpoint from ",
         more=re.compile(r"^ {2,8}(?P<name>[A-Za-z][^=\n]{0,120})=(?P<value>\S[^\n]{0,200}?)\s*$"),
+    ),
+    "composer-log": Form(
+        "console log of Composer and LLM Foundry, blocks after [batch=",
+        b"[batch=",
+        re.compile(
+            r"(?:^|[\s:])(?:\[epoch=[^\]\n]{1,40}\]\[batch=\d{1,12}/\d{1,12}\]"
+            r"|(?<!\])\[batch=(?P<step>\d{1,12})/(?P<total>\d{1,12})\]):(?P<fields>)\s*$"
+        ),
+        (),
+        {
+            "loss/train/total": (_LOSS, 1.0),
+            "l2_norm/grad/global": (NORM, 1.0),
+            "throughput/tokens_per_sec": (TOKENS, 1.0),
+        },
+        "[batch=5/100]:",
+        index="time/batch",
+        more=re.compile(
+            r"^(?:\[?(?:rank)?\d{1,6}\]?: ?)?\s{1,16}Train (?P<name>[^:\n]{1,120}): (?P<value>\S[^\n]{0,200}?)\s*$"
+        ),
     ),
     "fairseq-log": Form(
         "log of fairseq and metaseq, lines with num_updates",

@@ -92,6 +92,8 @@ class Reader:
         block, self._block = self._block, None
         if block is None:
             return
+        if block.step is None and (index := fit.step(block.told.pop(self._form.index, None))) is not None:
+            block.step = index + 1
         values = self._values(block)
         if not values:
             if self._form.more is None and not block.told:

@@ -1,4 +1,4 @@
-"""Reads tables of scalars with a row for each step: metrics.csv of Lightning, and exported histories of W&B."""
+"""Reads tables of scalars: metrics.csv of Lightning, exported histories of W&B, and tables of epochs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.telemetry.formats import fit
-from trainspec_validate.telemetry.formats.dialects import LIGHTNING
+from trainspec_validate.telemetry.formats.dialects import LIGHTNING, UNKNOWN
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_text import decode
 from trainspec_validate.telemetry.formats.row_copies import PART, PART_OF_TABLE, RowCopies
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-WANDB = "wandb-history"
-_STEP, _WANDB_STEP, _WANDB_TIME = "step", "_step", "_timestamp"
+WANDB, EPOCHS = "wandb-history", "epoch-csv"
+_STEP, _EPOCH, _WANDB_STEP, _WANDB_TIME = "step", "epoch", "_step", "_timestamp"
 _OF_LOGGER = frozenset({"", _WANDB_STEP, _WANDB_TIME, "_runtime", "_wandb"})
 """Columns that are no scalars of the program."""
 _MOST_COLUMNS = 10_000
@@ -29,7 +29,8 @@ class Reader:
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
         self._is_wandb = transcript.format.name == WANDB
-        self._places = _OF_LOGGER if self._is_wandb else _OF_LOGGER | {_STEP}
+        is_of_epochs = transcript.format.name == EPOCHS
+        self._places = _OF_LOGGER if self._is_wandb else _OF_LOGGER | {_EPOCH if is_of_epochs else _STEP}
         self._columns: list[str] = []
         self._is_below_another = False
         """Whether the header of another export was seen."""
@@ -37,7 +38,8 @@ class Reader:
         """Step and time of the last row of the run; those of another one are before them."""
         self._is_of_another = False
         self._copies = RowCopies(of_any_part=True)
-        self._scalars = Scalars(transcript, None if self._is_wandb else LIGHTNING, is_own_count=self._is_wandb)
+        dialect = UNKNOWN if is_of_epochs else None if self._is_wandb else LIGHTNING
+        self._scalars = Scalars(transcript, dialect, is_own_count=self._is_wandb)
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The record of a row."""
