@@ -322,6 +322,18 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield names
 
 
+def test_labels_of_srun_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_LABELIO", "1")
+    script = (
+        'while [ "$1" != python3 ]; do shift; done; [ -n "$SLURM_LABELIO" ] && exec "$@" | sed "s/^/0: /"; exec "$@"'
+    )
+    shell(tmp_path, monkeypatch, "srun", script)
+    found = Nodes(["n1"], "slurm")
+    found.open()
+    assert found["n1"].call("alive", pids=[os.getpid()]) == [os.getpid()]
+    found.close()
+
+
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Two nodes with a slurmd each."""
