@@ -148,9 +148,11 @@ def leaves_nothing(way: str, names: str, directory: Path, end: Callable[[subproc
     pids = [int(one.read_text()) for one in files]
     assert all(one.exists() for one in left)
     assert all(agent.state(one) not in {"Z", agent.GONE} for one in pids)
+    shells = psutil.Process(suite.pid).children(recursive=True)
     end(suite)
     suite.wait(60)
     until(lambda: not any(one.exists() for one in left), "a directory is left")
+    until(lambda: all(agent.state(one.pid) in {"Z", agent.GONE} for one in shells), "a remote shell is left")
     assert [agent.state(one) for one in pids if agent.state(one) not in {"Z", agent.GONE}] == []
 
 
