@@ -26,6 +26,7 @@ from trainspec_validate.checkpoints.formats.manifest import take_from_above
 from trainspec_validate.checkpoints.inventory import Group, find, inventory, without_sealed_runs
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
+from trainspec_validate.checkpoints.leftovers import broken_seals
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
 from trainspec_validate.checkpoints.lone_values import NOTHING
 from trainspec_validate.checkpoints.lost_tensors import changed_tensors, lost_tensors
@@ -357,7 +358,8 @@ def _judge(
         for note in (counted_behind, not_compared, changed_tensors):
             notes += [f"{checkpoint.place(place)}: {words}" for place, words in note(checkpoint, before)]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
-    notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.uncovered]
+    left = (*checkpoint.uncovered, *broken_seals(checkpoint))
+    notes += [f"{checkpoint.place(path)}: {why}" for path, why in left]
     if checkpoint.manifest is None:
         notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
     return Judgement(path, tuple(faults), tuple(notes))
