@@ -24,7 +24,7 @@ from trainspec_conformance import agent
 from trainspec_conformance.agent import NoTargetError
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_validate.documents.types.conformance_report import ReportNode
-from trainspec_validate.interop.collect import NODE_NAME, named, words
+from trainspec_validate.interop.collect import NODE_NAME, named, variables, words
 from trainspec_validate.system import threads
 from trainspec_validate.system.boundary import InputError, words_of
 
@@ -111,6 +111,7 @@ class Node:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._messages,
+                env=variables(),
                 start_new_session=True,
             )
         except OSError as error:

@@ -148,9 +148,11 @@ def leaves_nothing(way: str, names: str, directory: Path, end: Callable[[subproc
     pids = [int(one.read_text()) for one in files]
     assert all(one.exists() for one in left)
     assert all(agent.state(one) not in {"Z", agent.GONE} for one in pids)
+    shells = psutil.Process(suite.pid).children(recursive=True)
     end(suite)
     suite.wait(60)
     until(lambda: not any(one.exists() for one in left), "a directory is left")
+    until(lambda: all(agent.state(one.pid) in {"Z", agent.GONE} for one in shells), "a remote shell is left")
     assert [agent.state(one) for one in pids if agent.state(one) not in {"Z", agent.GONE}] == []
 
 
@@ -320,6 +322,18 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with ssh_nodes(tmp_path) as (path, names):
         monkeypatch.setenv("PATH", path)
         yield names
+
+
+def test_labels_of_srun_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_LABELIO", "1")
+    script = (
+        'while [ "$1" != python3 ]; do shift; done; [ -n "$SLURM_LABELIO" ] && exec "$@" | sed "s/^/0: /"; exec "$@"'
+    )
+    shell(tmp_path, monkeypatch, "srun", script)
+    found = Nodes(["n1"], "slurm")
+    found.open()
+    assert found["n1"].call("alive", pids=[os.getpid()]) == [os.getpid()]
+    found.close()
 
 
 @pytest.fixture

@@ -98,6 +98,11 @@ def words(way: str, node: str) -> tuple[str, ...]:
     return tuple(part.replace("{node}", node) for part in _WAYS[way])
 
 
+def variables() -> dict[str, str]:
+    """Variables of this process for such a command: those by which srun changes each line are left out."""
+    return {name: value for name, value in os.environ.items() if name not in _LABELS}
+
+
 _HEAD = r"""
 main() {
 umask 077
@@ -284,7 +289,7 @@ def _run(command: list[str], given: bytes, deadline: _Deadline) -> tuple[bytes, 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env={name: value for name, value in os.environ.items() if name not in _LABELS},
+        env=variables(),
     ) as process:
         try:
             streams = (_open(process.stdin), _open(process.stdout), _open(process.stderr))
