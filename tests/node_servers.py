@@ -92,9 +92,10 @@ class Servers:
         """End the server of a node as a machine that fails does, with all that runs below it."""
         _kill_all(self.processes[node])
 
-    def kill_sessions(self, node: str) -> None:
-        """End what runs below the server of a node; the server stays."""
-        _kill(below(self.processes[node].pid))
+    def sessions(self, node: str) -> list[int]:
+        """Processes of sshd that serve a connection; where they are killed, what runs in them stays."""
+        names = ((pid, Path(f"/proc/{pid}/comm")) for pid in below(self.processes[node].pid))
+        return [pid for pid, name in names if name.exists() and name.read_text().startswith("sshd")]
 
     def pause(self, node: str) -> None:
         """Let the server of a node accept connections, and answer nothing."""

@@ -176,6 +176,8 @@ WRITERS: dict[str, str] = {
     "reference/trainspec_reference/common/trace.py": "appends to the trace of a process",
     "reference/trainspec_reference/common/controller.py": "a lock",
     "conformance/trainspec_conformance/history.py": "appends to the trace of a trial",
+    "conformance/trainspec_conformance/agent.py": "files of a temporary directory of its own",
+    "conformance/trainspec_conformance/commands.py": "a file by which nodes show that they see a directory",
     "conformance/trainspec_conformance/processes.py": "the log that a stack appends to",
     "conformance/trainspec_conformance/probing.py": "the log that a probe appends to",
     "conformance/trainspec_conformance/damage.py": "damages checkpoints",
@@ -311,6 +313,7 @@ PRINTERS: dict[str, str] = {
     "src/trainspec_validate/cli/commands/tables.py": "lays a table out, and hands the text on",
     "src/trainspec_validate/interop/discover/nvml.py": "a process of its own, which the caller reads",
     "record/trainspec_record/printing.py": "the one place of the recorder",
+    "conformance/trainspec_conformance/agent.py": "a process on a node, whose output is that of a rank",
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
 }
 """Module to why it may print."""

@@ -8,6 +8,7 @@ import json
 import lzma
 import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -190,9 +191,11 @@ def test_streams_under_other_names_are_named(name: str) -> None:
     Path("tree", name).write_bytes(packed)
     ((path, reason),) = left_out()
     assert path == f"tree/{name}"
-    unread = "has the name of a stream, and is compressed in a way that is not read"
-    held = "holds a stream (OpenTelemetry metrics and logs, OTLP/JSON) under a name that is not searched"
-    assert reason == (unread if name.endswith(("xz", "bz2")) else held)
+    held = "holds a stream (OpenTelemetry metrics and logs, OTLP/JSON)"
+    is_unread = name.endswith(("xz", "bz2"))
+    assert reason == held + (
+        ", and is compressed in a way that is not read" if is_unread else " under a name that is not searched"
+    )
 
 
 @pytest.mark.parametrize("mark", [";", ",", "\t", "|"])
@@ -622,3 +625,65 @@ def test_an_archive_in_a_checkpoint_is_named_once() -> None:
     build(Path("tree/sub"), "model.safetensors  safetensors w=F32[4]\n")
     put("tree/sub/optimizer.tar", "\0" * 64)
     assert [path for path, _ in left_out()].count("tree/sub/optimizer.tar") == 1
+
+
+MEGATRON = "".join(
+    f" [2026-01-31 12:00:0{i}] iteration {i}/ 8 | consumed samples: {64 * i} | elapsed time per iteration (ms): 1001.0 "
+    f"| learning rate: 3.0E-04 | global batch size: 64 | lm loss: 2.{i}E+00 | loss scale: 1.0 | grad norm: 1.0 |\n"
+    for i in range(1, 9)
+)
+GZIP = b"\x1f\x8b"
+STATE = '{"log_history": [{"step": 1, "loss": 2.5, "epoch": 0.1}], "global_step": 1}'
+
+
+@pytest.mark.parametrize("pack", [lzma.compress, bz2.compress, lambda text: gzip.compress(gzip.compress(text))])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.log", MEGATRON),
+        ("slurm-12.out", MEGATRON),
+        ("trainer_state.json", STATE),
+        ("metrics.csv", "step,loss\n1,2.5\n2,nan\n"),
+        ("run.mllog", ':::MLLOG {"key": "x"}\n'),
+    ],
+)
+def test_what_would_be_read_unpacked_is_named(name: str, text: str, pack: Callable[[bytes], bytes]) -> None:
+    path = Path(f"tree/{name}.{'gz.gz' if pack(b'').startswith(GZIP) else 'xz'}")
+    path.write_bytes(pack(text.encode()))
+    ((named, reason),) = left_out()
+    assert named == path.as_posix()
+    assert reason.endswith("and is compressed in a way that is not read")
+    assert [entry.help for entry in validate(["tree"]).unjudged] == ["unpack it to have it judged"]
+
+
+@pytest.mark.parametrize("name", ["train.log.lz4", "job.out.br", "metrics.csv.Z", "trainer_state.json.lz4"])
+def test_the_name_decides_where_nothing_can_be_unpacked(name: str) -> None:
+    Path(f"tree/{name}").write_bytes(b"\x04\x22\x4d\x18\0\xff\0" * 9)
+    assert [path for path, _ in left_out()] == [f"tree/{name}"]
+
+
+def test_compressed_files_of_other_programs_are_no_word_worth() -> None:
+    for name, text in (("table.csv", "a,b\n1,2\n"), ("data.json", '{"a": 1}'), ("words.txt", "a\n"), ("a.md", "# A\n")):
+        Path(f"tree/{name}.xz").write_bytes(lzma.compress(text.encode()))
+    Path("tree/data.json.lz4").write_bytes(b"\x04\x22\x4d\x18\0\xff")
+    assert left_out() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *((name, MEGATRON) for name in ("logs.yaml", "train.json", "train.md", "train.py")),
+        ("steps.json", '[{"step": 1, "loss": 2.5}, {"step": 2, "loss": NaN}]'),
+        ("steps.json", '[\n  {"loss": 2.5,\n   "step": 1},\n  {"loss": 2.4, "step": 2}\n]'),
+    ],
+)
+def test_what_a_run_wrote_under_the_name_of_another_thing_is_named(name: str, text: str) -> None:
+    put(f"tree/{name}", text)
+    assert [path for path, _ in left_out()] == [f"tree/{name}"]
+
+
+def test_pages_and_programs_that_quote_a_log_are_no_word_worth() -> None:
+    put("tree/README.md", f"# Results\n\n{'A line of words.' * 3}\n" * 9 + MEGATRON)
+    put("tree/train.py", 'print("a")\n' * 9 + f'"""{MEGATRON}"""\n')
+    put("tree/notes.json", '[{"step": 1, "title": "loss"}, {"step": 2, "title": "data"}]')
+    assert left_out() == []

@@ -217,6 +217,35 @@ def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
     assert "holds 1 files of no known format: node-0/notes.txt" in found.output
 
 
+LOST = "[5.0] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.\n"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_every_tool_and_the_kernel_log_of_one_file_are_read(tmp_path: Path, order: int) -> None:
+    quiet = "[1.0] Linux version 6.8\n"
+    whole = "\n".join([ports(), quiet * 5_000 + LOST, benchmark(365.0), smi(7)][::order]) + "\n"
+    found = accept(tmp_path, {"node-0": {"all.txt": whole}, "node-1": {**GOOD, "dmesg.txt": quiet}})
+    assert found.exit_code == 1
+    assert "xid:79" in found.output
+    assert "7 of 8 accelerators" in found.output
+    assert "no file states" not in found.output
+
+
+def test_parts_that_are_not_read_are_named(tmp_path: Path) -> None:
+    log = "[5.0] NVRM: Xid (PCI:0000:18:00): 999, pid=1\n[6.0] NVRM: Xid (0000:18): text\n"
+    good = {**GOOD, "dmesg.txt": log, ".more.txt": LOST}
+    found = accept(tmp_path, {"node-0": good, "node-1": GOOD, "node-1/.old": {"dmesg.txt": LOST}, "": {"a.txt": LOST}})
+    assert "has xid:999 of node-0/GPU-" in found.output
+    assert (
+        "1 parts of files that are not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
+    )
+    assert "2 hidden files or directories, which are not read: node-0/.more.txt, node-1/.old" in found.output
+    assert "1 files of no node: a.txt" in found.output
+    mixed = accept(tmp_path, {"node-0": {"ibstat.txt": ports() + "<nvidia_smi_log></nvidia_smi_log>"}})
+    assert mixed.exit_code == 2
+    assert "has the XML of nvidia-smi after other text" in mixed.output
+
+
 def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path) -> None:
     cut = smi(8).split("GPU 00000000:28")[0]
     found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": cut}, "node-1": GOOD})
@@ -282,7 +311,7 @@ def test_links_in_the_directory_of_nodes_are_named(tmp_path: Path) -> None:
     (tmp_path / "nodes" / "node-0" / "other").symlink_to(tmp_path)
     (tmp_path / "nodes" / "node-1").symlink_to("node-0")
     found = accept(tmp_path, {"node-0": GOOD}, num_nodes=1)
-    words = "holds 3 links, which are not followed: node-1, node-0/other, node-0/more/ibstat.txt"
+    words = "holds 3 links, which are not followed: node-0/more/ibstat.txt, node-0/other, node-1"
     assert words in " ".join(found.output.split())
 
 

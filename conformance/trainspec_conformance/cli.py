@@ -17,6 +17,7 @@ from trainspec_validate.cli import terminal
 
 PROGRAM = "trainspec-conformance"
 MOST_SEED = 2**31 - 1
+WAYS = ("local", "ssh", "slurm", "kubernetes")
 _EPILOG = """\b
 Exit codes:
   0    every selected scenario passed or is a declared gap; the evidence confirms it; nothing is worse
@@ -28,6 +29,7 @@ _EXAMPLES = """\b
 Examples:
   trainspec-conformance init mine
   trainspec-conformance run mine/stack.yaml --report out --scenario kill-rank
+  trainspec-conformance run mine/stack.yaml --report out --over ssh --node node[01-16]
   trainspec-conformance verify out
 
 """
@@ -59,6 +61,16 @@ def command() -> None:
     help="A copy of another state of the working directory, such as the target branch of a change request: the file of "
     "--gaps is the one in it. Where it has none, no gap is declared.",
 )
+@click.option(
+    "--over", type=click.Choice(WAYS), help="Way to the nodes that the ranks run on. Default: none; they run here."
+)
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="LIST",
+    help="Nodes for --over, such as node[01-16], or pods, in the order of the ranks. Repeatable.",
+)
 @click.option("--dry-run", is_flag=True, help="List the scenarios that would run, and run nothing.")
 @click.option(
     "--start-seconds",
@@ -75,6 +87,8 @@ def run(context: click.Context, /, stack: Path | None, demo: bool, **options: An
     commands = _commands()
     if (stack is None) != demo:
         raise click.UsageError("name the descriptor of a stack, or --demo, and not both")
+    if (options["over"] is None) == bool(options["nodes"]):
+        raise click.UsageError("--over and --node belong together")
     if stack is None:
         stack = DEMO_STACK
         options["names"] = options["names"] or DEMO_SCENARIOS

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
-from contextlib import chdir
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,10 @@ from trainspec_conformance.durations import baseline_seconds, expected_seconds
 from trainspec_conformance.formats import write_all
 from trainspec_conformance.gaps import Gaps, read_gaps, uncovered
 from trainspec_conformance.launching import require_programs, versions
-from trainspec_conformance.reading import DocumentError, all_scenarios, read
+from trainspec_conformance.node_hosts import NEEDED
+from trainspec_conformance.nodes import NodeError, Nodes
+from trainspec_conformance.processes import new_mark
+from trainspec_conformance.reading import DocumentError, all_scenarios, read, wrong
 from trainspec_conformance.reporting import (
     REPORT,
     Circumstances,
@@ -43,7 +47,7 @@ from trainspec_validate.documents.types.conformance_report import ConformanceRep
 from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.suggest import did_you_mean
 from trainspec_validate.system.atomic import write_atomically
-from trainspec_validate.system.boundary import reason_of
+from trainspec_validate.system.boundary import InputError, reason_of
 from trainspec_validate.system.repository import original_of
 
 OK, FOUND, WRONG_USE, OUR_FAULT = 0, 1, 2, 3
@@ -71,6 +75,10 @@ class RunRequest:
     start_seconds: float | None = None
     """Time of one start of the stack, for a dry run."""
     command: Sequence[str] = ()
+    over: str | None = None
+    """Way to the nodes; None where ranks run here."""
+    nodes: Sequence[str] = ()
+    """Expressions of their names."""
     resumed: Unfinished | None = None
     """Options of the run that continues here; None where it begins."""
     asked_gaps: Path | None = None
@@ -100,8 +108,9 @@ def run(request: RunRequest) -> int:
         return _refuse(f"{request.out}: the directory is not empty; name a new one")
     try:
         require_programs(request.stack, stack)
-        report = _measure(request, stack, chosen, gaps)
-    except (DocumentError, ChangedError) as error:
+        with _nodes(request, stack) as nodes:
+            report = _measure(request, stack, chosen, gaps, nodes)
+    except (DocumentError, ChangedError, InputError, NodeError) as error:
         return _refuse(str(error))
     show(report)
     verdicts = {one.requirement: one.verdict for one in report.scenarios}
@@ -155,16 +164,50 @@ def _tell_change(gaps: Path | None, tree: Path) -> None:
         terminal.tell(f"Note: {name} differs between the working directory and {tree}; this run uses {tree}")
 
 
-def _measure(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario], gaps: Gaps) -> ConformanceReport:
+@contextmanager
+def _nodes(request: RunRequest, stack: StackDescriptor) -> Iterator[Nodes | None]:
+    """The nodes of a run, each with its agent, which has ended at the end.
+
+    Raises:
+        DocumentError: the stack cannot place its ranks.
+        InputError: a node has no usable name, or lacks the files of the run.
+        NodeError: a node does not answer.
+    """
+    if request.over is None:
+        yield None
+        return
+    if NEEDED not in stack.capabilities:
+        message = f"capabilities: --over requires {NEEDED}: ranks run on the hosts of the task"
+        raise wrong(request.stack, ("capabilities",), message)
+    nodes = Nodes(request.nodes, request.over)
+    try:
+        nodes.open()
+        nodes.require_shared(request.stack.resolve())
+        request.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=request.out.resolve(), prefix="shared-", suffix=".txt") as file:
+            file.write(new_mark())
+            file.flush()
+            nodes.require_shared(Path(file.name))
+        yield nodes
+    finally:
+        nodes.close()
+
+
+def _measure(
+    request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenario], gaps: Gaps, nodes: Nodes | None
+) -> ConformanceReport:
     """Run the scenarios, and write the report in all its forms."""
     base = request.stack.resolve().parent
     out = request.out.resolve()
     documents = gather(request.stack, stack, out)
     found = versions(stack, base)
-    about = Circumstances(out, request.command, found, gaps.reasons, documents, errors(out, documents))
+    on_nodes = nodes.for_report() if nodes is not None else ()
+    about = Circumstances(out, request.command, found, gaps.reasons, documents, errors(out, documents), on_nodes)
     _begin(request, stack, chosen, found)
     is_resumed = request.resumed is not None
-    order = Order(stack, base, out, chosen, request.seed, request.trials, told=terminal.say, is_resumed=is_resumed)
+    order = Order(
+        stack, base, out, chosen, request.seed, request.trials, told=terminal.say, is_resumed=is_resumed, nodes=nodes
+    )
     try:
         run_suite(order)
     except KeyboardInterrupt:
@@ -198,6 +241,8 @@ def _begin(request: RunRequest, stack: StackDescriptor, chosen: Sequence[Scenari
         seed=request.seed,
         gaps=None if (asked := request.asked_gaps or request.gaps) is None else os.fspath(asked),
         settings_from=None if request.settings_from is None else os.fspath(request.settings_from),
+        over=request.over,
+        nodes=tuple(request.nodes),
         command=tuple(request.command),
         digests=now,
         versions=found,
@@ -226,6 +271,8 @@ def resume(directory: Path) -> int:
         seed=before.seed,
         gaps=None if before.gaps is None else Path(before.gaps),
         settings_from=None if before.settings_from is None else Path(before.settings_from),
+        over=before.over,
+        nodes=before.nodes,
         command=before.command,
         resumed=before,
     )

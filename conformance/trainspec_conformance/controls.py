@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from trainspec_conformance.drawing import drawn_job
+from trainspec_conformance.nodes import Nodes
 from trainspec_conformance.records import Entry
 from trainspec_conformance.resuming import ended_trial
 from trainspec_conformance.trial import Setting, run_trial, time_limit_seconds
@@ -28,8 +29,15 @@ class Control:
 class Controls:
     """Such runs of one stack: scenarios with equal jobs share one, also over several runs of the suite."""
 
-    def __init__(
-        self, stack: StackDescriptor, base: Path, home: Path, seed: int = 0, *, is_resumed: bool = False
+    def __init__(  # noqa: PLR0913
+        self,
+        stack: StackDescriptor,
+        base: Path,
+        home: Path,
+        seed: int = 0,
+        *,
+        is_resumed: bool = False,
+        nodes: Nodes | None = None,
     ) -> None:
         """None is run yet.
 
@@ -39,9 +47,10 @@ class Controls:
             home: directory for all of them, which need not exist.
             seed: of every random choice of the suite.
             is_resumed: whether runs that have ended there are taken as they are.
+            nodes: those that the ranks run on.
         """
         self._stack, self._base, self._home, self._seed = stack, base, home, seed
-        self._is_resumed = is_resumed
+        self._is_resumed, self._nodes = is_resumed, nodes
         self._made: dict[bytes, Control] = {}
         self._num_begun = 0
         """With those that failed, whose directories are there already."""
@@ -64,6 +73,7 @@ class Controls:
                 self._home / name,
                 self._seed,
                 reads_values=True,
+                nodes=self._nodes,
             )
             entries = ended_trial(setting) if self._is_resumed else None
             if entries is None:

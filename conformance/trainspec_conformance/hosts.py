@@ -9,6 +9,7 @@ from pathlib import Path
 from trainspec_conformance.clocks import Clocks
 from trainspec_conformance.failing_device import FailingDevice
 from trainspec_conformance.network import INTERFACE, Network, NetworkHost
+from trainspec_conformance.node_hosts import NodeHosts
 from trainspec_validate.documents.types.conformance import TaskHost
 from trainspec_validate.documents.types.scenario import Inject, Scenario
 
@@ -48,8 +49,7 @@ class Hosts:
                 self._networked = dict(zip(everywhere, self._network.hosts, strict=True))
             self._made = made.pop_all()
 
-    @property
-    def for_task(self) -> tuple[TaskHost, ...]:
+    def for_task(self, _num_ranks: int) -> tuple[TaskHost, ...]:
         """Their description in a task."""
         return tuple(
             TaskHost(
@@ -111,3 +111,7 @@ class Hosts:
     def close(self) -> None:
         """Take them down."""
         self._made.close()
+
+
+AnyHosts = Hosts | NodeHosts
+"""Hosts that the suite makes, or nodes that others have made."""

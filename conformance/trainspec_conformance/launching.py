@@ -20,11 +20,12 @@ import msgspec
 import psutil
 
 from trainspec_conformance.history import History
-from trainspec_conformance.hosts import Hosts
+from trainspec_conformance.hosts import AnyHosts
 from trainspec_conformance.isolating import STREAMS, TemporaryDirectories, memory_words
 from trainspec_conformance.processes import Session, inherited, marked
 from trainspec_conformance.reading import wrong
 from trainspec_conformance.records import Exited, Started
+from trainspec_conformance.targets import Targets
 from trainspec_validate.documents.types import changed
 from trainspec_validate.documents.types.conformance import StackDescriptor, Task, TestJob
 from trainspec_validate.system.atomic import write_atomically
@@ -40,10 +41,10 @@ class Surroundings:
 
     directory: Path
     """For everything that is written."""
-    mark: str
-    """By which its processes are known."""
+    targets: Targets
+    """Its processes."""
     history: History
-    hosts: Hosts
+    hosts: AnyHosts
     temporary: TemporaryDirectories
     run: str
     """Name of the run."""
@@ -62,7 +63,7 @@ class Launcher:
         self.out = directory / "out"
         """Where the store of checkpoints is; it changes where the store is moved."""
         self._stack, self._base, self._directory = stack, base, directory
-        self._mark, self._history, self._hosts = around.mark, around.history, around.hosts
+        self._targets, self._history, self._hosts = around.targets, around.history, around.hosts
         self._run, self._temporary = around.run, around.temporary
         self._temporary_directory = Path()
         self._num_restarts = 0
@@ -106,7 +107,7 @@ class Launcher:
         words = self._words(task=os.fspath(file), num_ranks=str(self._num_ranks), attempt=str(self._attempt))
         session = Session(
             [*self._enter(), *(fill(argument, words) for argument in self._stack.launch.train)],
-            mark=self._mark,
+            mark=self._targets.mark,
             directory=self._base,
             log=self._directory / f"log-{number}.txt",
             variables=self._variables(words),
@@ -126,6 +127,7 @@ class Launcher:
         )
 
     def _task(self, job: TestJob, *, resume: bool) -> Task:
+        hosts = self._hosts.for_task(self._num_ranks)
         return Task(
             apiVersion="trainspec/v1",
             run=self._run,
@@ -134,8 +136,8 @@ class Launcher:
             trace_directory=os.fspath(self.trace_directory),
             stream_directory=os.fspath(self.stream_directory),
             checkpoint_directory=os.fspath(self.out / self._stack.store.directory),
-            job=changed(job, num_ranks=self._num_ranks),
-            hosts=self._hosts.for_task,
+            job=changed(job, num_ranks=self._num_ranks, num_hosts=len(hosts) or job.num_hosts),
+            hosts=hosts,
             address=self._hosts.address(),
         )
 
@@ -153,7 +155,7 @@ class Launcher:
 
     def _variables(self, words: dict[str, str]) -> dict[str, str]:
         named = {name: fill(value, words) for name, value in self._stack.launch.environment.items()}
-        own = {"TRAINSPEC_RUN": os.fspath(self.stream_directory)}
+        own = {**self._targets.variables, "TRAINSPEC_RUN": os.fspath(self.stream_directory)}
         return {"TMPDIR": os.fspath(self._temporary_directory), **named, **own}
 
     def look(self, job: TestJob) -> None:
@@ -189,9 +191,10 @@ class Launcher:
             while self.is_running and time.monotonic() < end:
                 poll()
                 time.sleep(0.005)
-        for process in marked(self._mark):
+        for process in marked(self._targets.mark):
             with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself meanwhile
                 process.kill()
+        self._targets.kill()
         while self.is_running:
             poll()
             time.sleep(0.005)

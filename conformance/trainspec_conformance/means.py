@@ -7,8 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from trainspec_conformance.disk import CannotMountError, SmallDisk
-from trainspec_conformance.hosts import Hosts
+from trainspec_conformance.hosts import AnyHosts, Hosts
 from trainspec_conformance.memory import MemoryGroup
+from trainspec_conformance.node_hosts import NodeHosts
+from trainspec_conformance.nodes import Nodes
 from trainspec_validate.documents.types.scenario import Inject, Scenario
 
 DISK_BYTES = 256 << 20
@@ -18,7 +20,7 @@ _DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"}
 class Means:
     """Hosts, a disk and a limit of memory, as far as a scenario needs them."""
 
-    def __init__(self, scenario: Scenario, directory: Path, store: Path) -> None:
+    def __init__(self, scenario: Scenario, directory: Path, store: Path, nodes: Nodes | None = None) -> None:
         """Take them.
 
         Raises:
@@ -28,7 +30,7 @@ class Means:
         self.disk: SmallDisk | None = None
         self.memory: MemoryGroup | None = None
         with ExitStack() as taken:
-            self.hosts = Hosts(scenario, directory, store)
+            self.hosts: AnyHosts = NodeHosts(scenario, nodes) if nodes else Hosts(scenario, directory, store)
             taken.callback(self.hosts.close)
             if "kill-at-memory-limit" in kinds:
                 self.memory = MemoryGroup()

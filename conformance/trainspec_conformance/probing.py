@@ -10,10 +10,11 @@ from pathlib import Path
 
 import msgspec
 
+from trainspec_conformance.agent import MARK
 from trainspec_conformance.launching import fill
 from trainspec_conformance.numerics import case_input
 from trainspec_conformance.peaks import PeakMemory
-from trainspec_conformance.processes import MARK, inherited
+from trainspec_conformance.processes import inherited
 from trainspec_conformance.records import Probed
 from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.system.atomic import write_atomically

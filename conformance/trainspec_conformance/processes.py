@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
 
-MARK = "TRAINSPEC_TRIAL"
-"""Variable that every process of a trial inherits: by it those are found that left their session and their parent."""
+from trainspec_conformance.agent import MARK
+
 KEPT_VARIABLES = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "TZ", "USER"})
 """Variables of the suite that a stack gets; all others stay out, secrets of a CI among them."""
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 GIVEN = "TRAINSPEC_STACK_"
 """Before the name of such a variable: its value for the stack, where the suite itself runs with another one."""
 
@@ -84,8 +85,13 @@ def end_all(mark: str, sessions: Sequence[Session], *, seconds: float = 10.0) ->
 
 
 def new_mark() -> str:
-    """A mark for a trial; it names this process, by which a later one knows whether its trial is over."""
-    return f"{os.getpid()}-{uuid.uuid4().hex}"
+    """A mark for a trial; it names this process, by which a later one on this machine knows whether it is over."""
+    return f"{os.getpid()}-{uuid.uuid4().hex}-{_start_of_machine()}"
+
+
+@cache
+def _start_of_machine() -> str:
+    return _BOOT.read_text(encoding="ascii")[:8]
 
 
 def end_abandoned() -> int:
@@ -93,8 +99,9 @@ def end_abandoned() -> int:
     num_killed = 0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            maker = process.environ().get(MARK, "").partition("-")[0]
-            if maker.isdecimal() and is_gone(int(maker)) and _is_numbered_as_here(process.pid):
+            parts = process.environ().get(MARK, "").split("-")
+            maker, is_of_here = parts[0], parts[0].isdecimal() and parts[-1] == _start_of_machine()
+            if is_of_here and is_gone(int(maker)) and _is_numbered_as_here(process.pid):
                 process.kill()
                 num_killed += 1
     return num_killed
@@ -121,15 +128,3 @@ def describe(process: psutil.Process) -> str:
         return f"{process.pid} {process.name()}"
     except psutil.Error:
         return f"{process.pid} gone"
-
-
-def send(pids: Sequence[int], number: signal.Signals, mark: str) -> tuple[int, ...]:
-    """Signal processes, but only those that belong to the trial: a trace may name any number. Gives those reached."""
-    reached = []
-    for pid in pids:
-        with contextlib.suppress(psutil.Error, OSError):
-            process = psutil.Process(pid)
-            if process.environ().get(MARK) == mark:
-                process.send_signal(number)
-                reached.append(pid)
-    return tuple(reached)

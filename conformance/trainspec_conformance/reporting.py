@@ -30,6 +30,7 @@ from trainspec_validate.documents.types.conformance_report import (
     ConformanceReport,
     Evidence,
     Machine,
+    ReportNode,
     ScenarioReport,
     TrialReport,
 )
@@ -55,6 +56,7 @@ class Circumstances:
     documents: tuple[str, ...] = ()
     """Copies of the stack's documents, below the directory of the report."""
     document_errors: tuple[str, ...] = ()
+    nodes: tuple[ReportNode, ...] = ()
 
 
 def requirements_digest() -> str:
@@ -79,6 +81,7 @@ def make_report(stack: StackDescriptor, results: Sequence[ScenarioResult], about
             printable(name)[:200] or "unnamed": printable(told) or "unknown" for name, told in about.versions.items()
         },
         machine=machine(),
+        nodes=about.nodes,
         command=tuple(about.command),
         claims=stack.claims,
         documents=about.documents,

@@ -35,6 +35,8 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seed: int
     gaps: str | None
     settings_from: str | None
+    over: str | None
+    nodes: tuple[str, ...]
     command: tuple[str, ...]
     digests: dict[str, str]
     """Of everything that has to be the same when the run continues, by its name in messages."""

@@ -21,6 +21,7 @@ from trainspec_conformance.judging import (
     unsupported,
     waits_for_a_report,
 )
+from trainspec_conformance.nodes import NodeError, Nodes
 from trainspec_conformance.processes import end_abandoned
 from trainspec_conformance.resuming import discard_leftovers, ended_trial
 from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
@@ -76,6 +77,8 @@ class Order:
     """Called with a line when something begins or ends."""
     is_resumed: bool = False
     """Whether trials that have ended in the directory are judged as they are, and not run again."""
+    nodes: Nodes | None = None
+    """Nodes that the ranks run on; without any, they run where the suite does."""
     results: list[ScenarioResult] = field(default_factory=list)
     """Results so far, also where the run is interrupted."""
 
@@ -97,7 +100,9 @@ def run_suite(order: Order, controls: Controls | None = None) -> list[ScenarioRe
     if order.is_resumed:
         discard_leftovers(order.out)
     home = order.out / "controls"
-    shared = controls or Controls(order.stack, order.base, home, order.seed, is_resumed=order.is_resumed)
+    shared = controls or Controls(
+        order.stack, order.base, home, order.seed, is_resumed=order.is_resumed, nodes=order.nodes
+    )
     for number, one in enumerate(order.scenarios):
         done: list[TrialResult] = []
         try:
@@ -160,6 +165,9 @@ def _scenario(order: Order, scenario: Scenario, controls: Controls, done: list[T
     except UnsupportedError as error:
         order.told(f"{name}: unsupported: {error}")
         return ScenarioResult(scenario, "unsupported", str(error), tuple(done))
+    except NodeError as error:
+        order.told(f"{name}: error: {error}")
+        return ScenarioResult(scenario, "error", str(error), tuple(done))
     except Exception as error:  # noqa: BLE001, RUF100 - a mistake of ours in one scenario must not lose the others
         order.told(f"{name}: error: {mistake(error)}")
         return ScenarioResult(scenario, "error", mistake(error), tuple(done))
@@ -189,7 +197,7 @@ def _trial(order: Order, scenario: Scenario, number: int, control: Control | Non
     as_run = drawn(scenario, order.seed, number)
     checks = {one.check for one in scenario.criteria}
     reads = {"reads_values": "values-follow-seed" in checks, "reads_steps": "steps-as-applied" in checks}
-    setting = Setting(order.stack, order.base, as_run, directory, seed, **reads)
+    setting = Setting(order.stack, order.base, as_run, directory, seed, **reads, nodes=order.nodes)
     entries = ended_trial(setting) if order.is_resumed else None
     seconds = entries[-1].seconds if entries else 0.0
     entries = entries or run_trial(setting)

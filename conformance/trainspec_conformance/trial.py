@@ -8,20 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NoReturn
 
+from trainspec_conformance.agent import NoTargetError
 from trainspec_conformance.applied_steps import applied_step
 from trainspec_conformance.damage import NothingToDamageError, damage
 from trainspec_conformance.drawing import changed_job, new_name
 from trainspec_conformance.history import History, Watcher
-from trainspec_conformance.injecting import Injector, MisplacedError, NoTargetError
+from trainspec_conformance.injecting import Injector
 from trainspec_conformance.isolating import TemporaryDirectories, move_store, put_aside
 from trainspec_conformance.launching import Launcher, Surroundings
 from trainspec_conformance.machine_load import LoadMeter
 from trainspec_conformance.means import Means
+from trainspec_conformance.nodes import NodeError, Nodes
 from trainspec_conformance.observing import judge_checkpoint, judge_streams
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.probing import Prober
-from trainspec_conformance.processes import describe, end_all, marked, new_mark
+from trainspec_conformance.processes import end_all, new_mark
 from trainspec_conformance.records import (
     SOUND_KINDS,
     Applied,
@@ -37,11 +40,13 @@ from trainspec_conformance.records import (
 from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.stored_values import NoValuesError, tensor_values_of, values_of
 from trainspec_conformance.streams import read_streams
+from trainspec_conformance.targets import MisplacedError, Targets
 from trainspec_conformance.view import View
 from trainspec_conformance.waiting import Condition, condition
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.documents.types.scenario import Act, Damage, Inject, Probe, Scenario, Start, Stop, Wait
+from trainspec_validate.documents.types.trace import Process
 
 POLL_SECONDS = 0.004
 """Time between two looks at the trace: the resolution of every time that a report states."""
@@ -84,6 +89,8 @@ class Setting:
     """Whether the values of checkpoints are digested at the end."""
     reads_steps: bool = False
     """Whether it is computed at the end what optimizer steps did, by checkpoints that are one step apart."""
+    nodes: Nodes | None = None
+    """Nodes that the ranks run on; without any, they run where the suite does."""
 
 
 def run_trial(setting: Setting) -> list[Entry]:
@@ -92,6 +99,7 @@ def run_trial(setting: Setting) -> list[Entry]:
     Raises:
         FileExistsError: the directory is there already.
         UnsupportedError: the machine does not allow what the scenario needs.
+        NodeError: a node does not answer.
     """
     if setting.directory.exists():
         raise FileExistsError(f"{setting.directory} exists already")
@@ -123,10 +131,14 @@ class _Trial:
         """Whether the job was stopped since its last start, so that nothing of it is in use."""
         self._deadline = time.monotonic() + time_limit_seconds(setting.stack, setting.scenario)
         self._means = self._take_means()
-        self._injector = Injector(self._mark, self._means)
+        self._targets = Targets(self._mark, setting.nodes)
+        self._injector = Injector(self._targets, self._means)
+        self._told_ranks: set[int] = set()
+        self._seen_ranks: set[int] = set()
+        """Ranks of which a process was seen on the node that it names."""
         self._temporary = TemporaryDirectories()
         around = Surroundings(
-            setting.directory, self._mark, self._history, self._means.hosts, self._temporary, new_name(chance)
+            setting.directory, self._targets, self._history, self._means.hosts, self._temporary, new_name(chance)
         )
         self._launcher = Launcher(setting.stack, setting.base, around)
         self._prober = Prober(setting.stack, setting.base, setting.directory, self._mark)
@@ -135,10 +147,15 @@ class _Trial:
 
     def _take_means(self) -> Means:
         try:
-            return Means(self._scenario, self._setting.directory, self._store.directory)
+            if self._setting.nodes is not None:
+                self._setting.nodes.begin(self._mark)
+            return Means(self._scenario, self._setting.directory, self._store.directory, self._setting.nodes)
         except NotAllowedError as error:
             self._history.close()
             raise UnsupportedError(str(error)) from error
+        except NodeError:
+            self._history.close()
+            raise
 
     def run(self) -> list[Entry]:
         reason: End | None = None  # a trial that is interrupted has a history without an end
@@ -146,6 +163,7 @@ class _Trial:
             for act in self._scenario.acts:
                 self._act(act)
             self._settle()
+            self._require_places()
             reason = "done"
         except _OverError as error:
             reason = error.reason
@@ -199,9 +217,8 @@ class _Trial:
     def _attempt(self, deed: Callable[[], object]) -> None:
         try:
             deed()
-        except (NoTargetError, NothingToDamageError, UnreadableError) as error:
-            self._history.tell(Waited(until="target", seen=False, reason=str(error)))
-            raise _OverError("wait") from error
+        except (NoTargetError, MisplacedError, NothingToDamageError, UnreadableError) as error:
+            self._give_up(str(error))
         except NoValuesError as error:
             raise UnsupportedError(str(error)) from error
 
@@ -212,9 +229,8 @@ class _Trial:
             self._poll()
             try:
                 self._history.tell(self._injector.inject(act, self._view))
-            except NoTargetError as error:
-                is_of_no_use = isinstance(error, MisplacedError) or not self._launcher.is_running
-                if is_of_no_use or time.monotonic() > end:
+            except NoTargetError:
+                if not self._launcher.is_running or time.monotonic() > end:
                     raise
                 time.sleep(POLL_SECONDS)
             else:
@@ -300,10 +316,34 @@ class _Trial:
             time.sleep(min(POLL_SECONDS, max(end - time.monotonic(), 0)))
 
     def _poll(self) -> None:
-        self._watcher.poll()
+        for entry in self._watcher.poll():
+            if isinstance(entry.record, Process) and self._setting.nodes is not None:
+                self._see_place(entry.record)
         self._launcher.look(self._job)
         if time.monotonic() > self._deadline:
             raise _OverError("budget")
+
+    def _see_place(self, process: Process) -> None:
+        """See that a rank runs on the node that it names, while it lives."""
+        if process.role != "rank" or process.rank is None:
+            return
+        self._told_ranks.add(process.rank)
+        try:
+            target = self._targets.of(process)
+        except MisplacedError as error:
+            self._give_up(str(error))
+        if target in self._targets.belonging([target]):
+            self._seen_ranks.add(process.rank)
+        elif target in self._targets.alive([target]):
+            self._give_up(f"rank {process.rank} is not process {process.pid} on {process.host}, which it says it is")
+
+    def _require_places(self) -> None:
+        if unseen := sorted(self._told_ranks - self._seen_ranks):
+            self._give_up(f"rank {unseen[0]} was at no time seen on the node that it names")
+
+    def _give_up(self, reason: str) -> NoReturn:
+        self._history.tell(Waited(until="target", seen=False, reason=reason))
+        raise _OverError("wait")
 
     def _why(self) -> str:
         status = self._launcher.last_status
@@ -317,7 +357,7 @@ class _Trial:
     def _settle(self) -> None:
         """Wait until every process has ended by itself, as long as the stack says that this takes."""
         end = time.monotonic() + self._setting.stack.launch.stop_seconds
-        while self._launcher.is_running or marked(self._mark):
+        while self._launcher.is_running or self._targets.left():
             self._poll()
             if not self._launcher.is_running and time.monotonic() > end:
                 break
@@ -328,15 +368,9 @@ class _Trial:
 
     def _clear(self, reason: End | None) -> None:
         self._history.tell(self._load.end())
-        self._injector.end()
-        left = [describe(process) for process in marked(self._mark)]
-        if left and reason == "done":
-            self._history.tell(Orphans(processes=tuple(left)))
-        stubborn = end_all(self._mark, self._launcher.sessions)
+        lost = self._end_processes(reason)
         self._launcher.close()
         self._watcher.poll()
-        if stubborn:
-            self._history.tell(Orphans(processes=tuple(stubborn)))
         self._list()
         if self._setting.reads_values:
             self._tell_committed_values()
@@ -347,9 +381,26 @@ class _Trial:
         self._means.close(self._setting.directory / "store")
         for number, path in enumerate(self._aside):
             path.rename(self._setting.directory / f"aside-{number}")
-        if reason is not None:
+        if reason is not None and lost is None:
             self._history.tell(Ended(reason=reason))
         self._history.close()
+        if lost is not None:
+            raise lost
+
+    def _end_processes(self, reason: End | None) -> NodeError | None:
+        """End every process of the trial; gives why those of a node may be left."""
+        try:
+            self._injector.end()
+            left = self._targets.left()
+            if left and reason == "done":
+                self._history.tell(Orphans(processes=tuple(left)))
+            stubborn = self._targets.end(self._launcher.sessions)
+            if stubborn:
+                self._history.tell(Orphans(processes=tuple(stubborn)))
+        except NodeError as error:
+            end_all(self._mark, self._launcher.sessions)
+            return error
+        return None
 
     def _read_streams(self) -> None:
         self._history.tell(judge_streams(self._launcher.stream_directory))

@@ -324,20 +324,30 @@ def newest_good(
 ) -> Path | None:
     """The newest checkpoint of a directory whose files agree with its manifest; None where there is none.
 
-    Why newer ones do not is logged as a warning, and given to `refused` with the path. The step that the manifest
-    states decides which is newer. `trainspec checkpoint newest-good` also judges checkpoints without a manifest, the
+    Why newer ones do not is logged as a warning, and given to `refused` with the path; so is one whose manifest cannot
+    be read, and a directory with a higher step in its name and no manifest. The step that the manifest states decides
+    which is newer. `trainspec checkpoint newest-good` also judges checkpoints without a manifest, the
     formats of files, pointers next to checkpoints and what pickles would run; use it where others can write there.
     """
     buffer = memoryview(bytearray(_BLOCK_BYTES))
-    for _, _, manifest in sorted(_manifests(Path(directory)), reverse=True, key=lambda one: one[:2]):
+    manifests, others = _manifests(Path(directory))
+    chosen, least = None, -1
+    for step, _, manifest in sorted(manifests, reverse=True, key=lambda one: one[:2]):
         path, problem = _verified(manifest, buffer)
         if not problem:
             _note_unread(path, manifest)
-            return path
+            chosen, least = path, step
+            break
         LOGGER.warning("%s is not whole: %s", path, problem)
         if refused is not None:
             refused(path, problem)
-    return None
+    for path, problem in others:
+        match = _STEP.fullmatch(path.name)
+        if match is None or int(match[1]) > least:
+            LOGGER.warning("%s is not whole: %s", path, problem)
+            if refused is not None:
+                refused(path, problem)
+    return chosen
 
 
 def _note_unread(path: Path, manifest: Path) -> None:
@@ -350,13 +360,16 @@ def _note_unread(path: Path, manifest: Path) -> None:
         LOGGER.warning("%s: %s%s %s; trainspec checkpoint newest-good does", path, pickled[0], more, words)
 
 
-def _manifests(directory: Path) -> list[tuple[int, int, Path]]:
-    """Step, time of the last change and place of each manifest."""
+def _manifests(directory: Path) -> tuple[list[tuple[int, int, Path]], list[tuple[Path, str]]]:
+    """Step, time of the last change and place of each manifest; and the checkpoints without one that can be read."""
     found = []
+    others = []
     for entry in sorted(directory.iterdir()):
         place = entry / MANIFEST if entry.is_dir() and not entry.is_symlink() else entry
         if not place.name.endswith(MANIFEST) or place.is_symlink() or not place.is_file():
-            if entry.is_dir() and not entry.name.startswith("."):
+            if entry.is_dir() and _STEP.fullmatch(entry.name):
+                others.append((entry, "it has no manifest"))
+            elif entry.is_dir() and not entry.name.startswith("."):
                 LOGGER.info("%s has no manifest", entry)
             continue
         try:
@@ -364,10 +377,15 @@ def _manifests(directory: Path) -> list[tuple[int, int, Path]]:
             if step is not None and not (type(step) is int and 0 <= step < 1 << 63):
                 raise ValueError("its step is no whole number from 0 that fits into 63 bits")
         except (OSError, ValueError, RecursionError) as error:
-            LOGGER.warning("%s cannot be read: %s", place, error)
+            others.append((_checkpoint_of(place), f"its manifest cannot be read: {error}"))
             continue
         found.append((step if type(step) is int else -1, place.stat().st_mtime_ns, place))
-    return found
+    return found, others
+
+
+def _checkpoint_of(manifest: Path) -> Path:
+    is_file = manifest.name != MANIFEST
+    return manifest.with_name(manifest.name.removesuffix(f".{MANIFEST}")) if is_file else manifest.parent
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -390,7 +408,7 @@ def _of_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
     """The checkpoint of a manifest, and what of its files does not agree."""
     is_file = manifest.name != MANIFEST
-    path = manifest.with_name(manifest.name.removesuffix(f".{MANIFEST}")) if is_file else manifest.parent
+    path = _checkpoint_of(manifest)
     try:
         data = _read(manifest)
         if problem := _of_another(path.name, data) or _misread(path.name):

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import timedelta
@@ -187,7 +188,13 @@ def train(task: Fields, checkpoint: Path | None) -> None:
     dist.destroy_process_group()
 
 
-def launch(path: str) -> int:
+def start(task: Fields, *arguments: str) -> None:
+    """Run all ranks of an attempt on this host, below an agent of torchrun."""
+    config = LaunchConfig(1, 1, task["job"]["num_ranks"], max_restarts=0, run_id=task["run"], **RENDEZVOUS)
+    elastic_launch(config, sys.executable)(__file__, *arguments)
+
+
+def launch(path: str, start: Callable[..., None] = start) -> int:
     """Start all ranks, again after a fault, until the job ends or makes no progress; gives the exit status."""
     task = read_task(path)
     trace, store, num_barren, newest = Trace(task, "controller"), Path(task["checkpoint_directory"]), 0, -1
@@ -196,9 +203,8 @@ def launch(path: str) -> int:
         for part in store.glob(".step-*"):  # saves that never ended
             shutil.rmtree(part)
         good = newest_good(store, refused=trace.refuse) if task["resume"] else None
-        config = LaunchConfig(1, 1, task["job"]["num_ranks"], max_restarts=0, run_id=task["run"], **RENDEZVOUS)
         try:
-            elastic_launch(config, sys.executable)(__file__, path, str(task["attempt"]), *([good] if good else []))
+            start(task, path, str(task["attempt"]), *([os.fspath(good)] if good else []))
             return 0
         except SignalException as error:  # the ranks were asked to end, and have saved
             return 128 + error.sigval.value

@@ -43,6 +43,13 @@ def global_batch(job: Fields, step: int, num_before: int) -> list[int]:
     return found
 
 
+def host_of(task: Fields, rank: int) -> Fields:
+    """The host of a rank: one of the task, or a name for a part of this one."""
+    hosts = task["hosts"] or [{"name": f"node-{number}"} for number in range(task["job"]["num_hosts"])]
+    found: Fields = hosts[rank * len(hosts) // task["job"]["num_ranks"]]
+    return found
+
+
 def step_of(checkpoint: Path) -> int:
     """The optimizer step in the name of a checkpoint."""
     return int(checkpoint.name.removeprefix("step-"))
@@ -71,7 +78,7 @@ class Rank:
 
     def __init__(self, task: Fields, rank: int) -> None:
         job, self.number = task["job"], rank
-        host, num_ranks = f"node-{rank * job['num_hosts'] // job['num_ranks']}", str(job["num_ranks"])
+        host, num_ranks = host_of(task, rank)["name"], str(job["num_ranks"])
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": num_ranks, "LOCAL_RANK": str(rank), "TRAINSPEC_HOST": host}
         os.environ["TRAINSPEC_ATTEMPT"] = str(task["attempt"])
         mine = [one for one in job["faults"] if one["rank"] % job["num_ranks"] == rank]

@@ -99,8 +99,10 @@ def test_comments_count_that_the_target_branch_has(main: str, code: int, tmp_pat
 
 def test_hostile_names_and_links_hinder_no_copy(tmp_path: Path) -> None:
     job = requested(tmp_path, {"sub/cluster.yaml": IGNORED}, {"sub/cluster.yaml": f"{IGNORED}# changed\n"})
-    for name in (b"\xff.yaml", b"a\nb.yaml", b"-x.yaml", b"a:b.yaml", b" .yaml", b"long" * 60 + b".yaml"):
-        (job.workspace / os.fsdecode(name)).write_text(IGNORED, encoding="utf-8")
+    names = (b"\xff.yaml", b"a\nb.yaml", b"-x.yaml", b"a:b.yaml", b" .yaml", b"long" * 60 + b".yaml")
+    for number, name in enumerate(names):  # documents of one name depend on each other, and the action judges those
+        other = IGNORED.replace("name: duplex", f"name: other-{number}")
+        (job.workspace / os.fsdecode(name)).write_text(other, encoding="utf-8")
     (job.workspace / "link.yaml").symlink_to("/dev/zero")
     os.mkfifo(job.workspace / "pipe.yaml")
     assert judge_in_processes(job) == 0, job.log

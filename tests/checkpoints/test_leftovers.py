@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.checkpoints.test_signature import write_keys
+from tests.torch_saves import save
 from tests.trees import build
 from trainspec_validate import validate
 from trainspec_validate.checkpoints import signature
@@ -111,3 +112,29 @@ def test_a_key_of_odd_bytes_is_wrong_use(root: Path, tmp_path: Path, content: by
     (tmp_path / file).write_bytes(content)
     result = invoke("verify", root, "--public-key", tmp_path / file)
     assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize(
+    "start", ["", '{\n "apiVersion": "trainspec/v1",\n "kind": "CheckpointManifest",\n "save_id": "ab']
+)
+@pytest.mark.parametrize("is_signed", [True, False])
+def test_a_seal_that_broke_off_is_noted_where_a_checkpoint_is_chosen(
+    root: Path, start: str, *, is_signed: bool
+) -> None:
+    if not is_signed:
+        (root / "trainspec-manifest.json").unlink()
+        (root / "model.sig").unlink()
+    (root / NAMES[2]).write_text(start)
+    found = invoke("newest-good", root.parent)
+    assert (found.exit_code, found.stdout) == (0, f"{root.as_posix()}\n")
+    assert f"{NAMES[2]}: left by an interrupted seal; seal the checkpoint again, or remove the file" in found.stderr
+
+
+def test_a_seal_of_one_of_several_files_that_broke_off_is_noted(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save(tmp_path / f"step_{step}.pt", {"model": {}, "step": step})
+    (tmp_path / NAMES[2]).write_text('{\n "apiVersion": "trainspec/v1",\n')
+    (tmp_path / ".trainspec-fedcba9876543210").write_text("of another program")
+    found = invoke("newest-good", tmp_path)
+    assert found.stdout == f"{tmp_path.as_posix()}/step_20.pt\n"
+    assert found.stderr.count("left by an interrupted seal") == 1

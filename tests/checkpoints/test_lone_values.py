@@ -13,6 +13,7 @@ from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command as validator
 
 torch = pytest.importorskip("torch")
+numpy = pytest.importorskip("numpy")
 
 
 def state(step: int) -> dict[str, Any]:
@@ -38,6 +39,26 @@ def test_the_data_of_a_test_is_no_checkpoint(value: Any, is_old: bool, tmp_path:
 def test_state_is_a_checkpoint(value: Any, tmp_path: Path) -> None:
     torch.save(value, tmp_path / "x.pt")
     assert newest(tmp_path).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (torch.zeros(3), "a tensor alone"),
+        (torch.tensor(1.0), "a tensor alone"),
+        ([1, 2.5, "a"], "no tensor and no mapping"),
+        (numpy.float64(3), "a number alone"),
+        (numpy.zeros(3), "an array alone"),
+    ],
+)
+@pytest.mark.parametrize("name", ["step_40.pt", "step-40/model.pt"])
+def test_a_step_with_one_value_is_passed_over(value: Any, words: str, name: str, tmp_path: Path) -> None:
+    for each, content in ((name.replace("40", "30"), state(30)), (name, value)):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        torch.save(content, tmp_path / each)
+    result = newest(tmp_path)
+    assert result.stdout == f"{tmp_path / name.replace('40', '30').partition('/')[0]}\n", result.stderr
+    assert f"{name}: the file holds {words}, so no state" in result.stderr
 
 
 def test_a_step_whose_state_is_nothing_is_passed_over(tmp_path: Path) -> None:

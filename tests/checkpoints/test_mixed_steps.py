@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -205,10 +206,44 @@ def test_steps_in_tensors_are_read(tmp_path: Path) -> None:
     assert judged(tmp_path, "checkpoint-20") == "fault"
 
 
+def run(root: Path, steps: Iterable[int], *, at_rest: Collection[int] = (), stopped: int = 1_000) -> None:
+    """Checkpoints whose weights have one size each, and other values up to a step."""
+    for step in steps:
+        trainer(root, step, step, step)
+        path = root / f"checkpoint-{step}"
+        build(path, "model.safetensors  safetensors weight=F32[4]\n")
+        content = (path / "model.safetensors").read_bytes()
+        (path / "model.safetensors").write_bytes(content[:-1] + bytes([min(step, stopped)]))
+        state(path / "optimizer.pt", optimizer(step) | ({"param_groups": [{"lr": 0.0}]} if step in at_rest else {}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "at_rest"),
+    [
+        ((10, 20, 30, 40), (30, 40)),  # the learning rate has reached 0
+        ((10, 20, 30, 40, 50), ()),  # three that are equal, such as with values too small for the type
+    ],
+)
+def test_weights_that_have_stopped_to_change_are_noted(
+    steps: tuple[int, ...], at_rest: tuple[int, ...], tmp_path: Path
+) -> None:
+    run(tmp_path, steps, at_rest=at_rest, stopped=30)
+    found = next(judged_newest_first(tmp_path))
+    assert found.path == f"{tmp_path}/checkpoint-{steps[-1]}"
+    assert (found.faults, any("the weights are those of" in note for note in found.notes)) == ((), True)
+
+
+def test_a_cut_file_does_not_show_that_weights_change(tmp_path: Path) -> None:
+    run(tmp_path, (10, 20, 30), stopped=10)
+    path = tmp_path / "checkpoint-30/model.safetensors"
+    path.write_bytes(path.read_bytes()[:-2])
+    found = {Path(one.path).name: one for one in judged_newest_first(tmp_path)}
+    assert [name for name, one in found.items() if not one.faults] == ["checkpoint-20", "checkpoint-10"]
+
+
 @pytest.mark.parametrize(("source", "target"), [(10, 30), (20, 30), (30, 20)])
 def test_weights_of_another_checkpoint_are_refused(source: int, target: int, tmp_path: Path) -> None:
-    for step in (10, 20, 30, 40)[: 3 + (source > target)]:
-        trainer(tmp_path, step, step, step)
+    run(tmp_path, (10, 20, 30, 40)[: 3 + (source > target)])
     paths = {step: tmp_path / f"checkpoint-{step}/model.safetensors" for step in (source, target)}
     paths[target].write_bytes(paths[source].read_bytes())
     words = "the weights are those of {}, byte for byte, and the optimizer is another"

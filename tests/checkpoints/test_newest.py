@@ -528,3 +528,28 @@ def test_a_manifest_beside_its_checkpoint_makes_no_pointers(tmp_path: Path, monk
     result = invoke(Path())
     assert "checkpoint-60" in result.stdout, result.stderr
     assert "from which its program resumes" not in result.stderr
+
+
+@pytest.mark.parametrize("random", ["random_states_0.pkl  torch\n", ""])
+def test_a_save_of_accelerate_under_the_name_of_the_trainer_is_whole(random: str, tmp_path: Path) -> None:
+    for step in (10, 20):
+        lines = "model.safetensors  safetensors w=F32[4]\noptimizer.bin  torch m=F32[4]\nscheduler.bin  torch\n"
+        build(tmp_path / f"checkpoint-{step}", lines + random)
+    assert newest(tmp_path) == "checkpoint-20"
+    (tmp_path / "checkpoint-20/optimizer.bin").unlink()
+    assert newest(tmp_path) == "checkpoint-10"
+
+
+@pytest.mark.parametrize("name", ["._model.safetensors", "._optimizer.pt"])
+@pytest.mark.parametrize("is_real", [True, False])
+def test_attributes_of_macos_are_no_state(name: str, is_real: bool, tmp_path: Path) -> None:
+    huggingface(tmp_path / "checkpoint-10", 10)
+    content = bytes.fromhex("0005160700020000") if is_real else bytes.fromhex("1105160700020000")
+    (tmp_path / "checkpoint-10" / name).write_bytes(content + b"Mac OS X        " + bytes(4_072))
+    assert newest(tmp_path) == ("checkpoint-10" if is_real else None)
+    if is_real:
+        assert f"{name}: is an AppleDouble file" in invoke(tmp_path).stderr
+        seal(tmp_path / "checkpoint-10")
+        assert newest(tmp_path) == "checkpoint-10"
+        (tmp_path / "checkpoint-10" / name).write_bytes(content + b"Other          " + bytes(4_073))
+        assert newest(tmp_path) is None

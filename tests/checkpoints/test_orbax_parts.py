@@ -112,3 +112,12 @@ def test_a_sharding_of_another_type_is_said(tmp_path: Path) -> None:
     (one,) = judged_newest_first(tmp_path)
     assert not one.faults
     assert any("names the sharding 'LaterSharding', which is not known" in note for note in one.notes)
+
+
+@pytest.mark.parametrize("key", ["param_name", "write_shape", "chunk_shape", "ext_metadata"])
+def test_arrays_of_a_process_have_the_keys_of_a_restore(key: str, tmp_path: Path) -> None:
+    """Orbax takes an array without `ext_metadata`, and ends at `KeyError` without one of the others."""
+    made(tmp_path / "10", 10)
+    path = made(tmp_path / "20", 20) / "state/array_metadatas/process_0"
+    path.write_text(path.read_text().replace(key, "x" + key[1:]))
+    assert newest(tmp_path) == ("20" if key == "ext_metadata" else "10")

@@ -311,3 +311,30 @@ def test_shards_of_a_model_are_no_saves(tmp_path: Path, form: str, numbers: tupl
     for rank in numbers:
         save(tmp_path / form.format(rank), MODEL)
     assert newest(tmp_path) == "."
+
+
+@pytest.mark.parametrize("form", ["model_{}.pth", "{}.pt"])
+def test_models_that_were_written_one_after_the_other_are_saves(tmp_path: Path, form: str) -> None:
+    for epoch in (1, 2, 3):
+        save(tmp_path / form.format(epoch), MODEL, seconds=epoch)
+    assert newest(tmp_path) == form.format(3)
+    os.truncate(tmp_path / form.format(3), 90)
+    assert newest(tmp_path) == form.format(2)
+
+
+@pytest.mark.parametrize(
+    ("form", "numbers", "seconds"),
+    [
+        ("model_{}.pt", (0, 1, 2), (1, 2, 3)),
+        ("model_{}.pt", (1, 2, 3), (1, 3, 2)),
+        ("layer_{}.pt", (1, 2, 3), (1, 2, 3)),
+        ("model_{}_of_3.pt", (1, 2, 3), (1, 2, 3)),
+        ("model_rank{}.pt", (1, 2, 3), (1, 2, 3)),
+    ],
+)
+def test_shards_that_were_written_one_after_the_other_are_no_saves(
+    tmp_path: Path, form: str, numbers: tuple[int, ...], seconds: tuple[int, ...]
+) -> None:
+    for rank, second in zip(numbers, seconds, strict=True):
+        save(tmp_path / form.format(rank), MODEL, seconds=second)
+    assert newest(tmp_path) == "."

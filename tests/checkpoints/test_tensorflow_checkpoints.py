@@ -31,6 +31,7 @@ from tests.bundles_made import (
 from tests.examples import examples
 from trainspec_validate.checkpoints.formats._bundle import read_index
 from trainspec_validate.checkpoints.inventory import find
+from trainspec_validate.checkpoints.newest import judged_newest_first
 from trainspec_validate.checkpoints.opening import UnreadableError
 from trainspec_validate.checkpoints.pieces import damaged
 from trainspec_validate.checkpoints.read import read_checkpoint, read_group
@@ -318,3 +319,23 @@ def test_random_messages_in_a_sound_table_are_refused_in_words(
         assert words
     for trouble in one.troubles:
         assert trouble.message
+
+
+@pytest.mark.parametrize("kept", [("step", "save_counter"), ("save_counter",), ("step",)])
+@pytest.mark.parametrize("kind", [3, INTEGER_64])
+def test_a_copy_of_an_older_save_is_not_the_newest(kept: tuple[str, ...], kind: int, tmp_path: Path) -> None:
+    form = "<i" if kind == 3 else "<q"
+    for save in (1, 2, 3):
+        count = 1 if save == 3 else save
+        counts = {"step": 10 * count, "save_counter": count}
+        held = {f"{name}{VALUE}": Held(struct.pack(form, counts[name]), (), kind) for name in kept}
+        bundle(tmp_path, f"ckpt-{save}", {f"v{VALUE}": Held(floats(count), (1,)), **held})
+    whole = [Path(one.path).name for one in judged_newest_first(tmp_path) if not one.faults]
+    assert whole[0] == "ckpt-2"
+
+
+def test_names_that_count_something_else_than_saves_choose(tmp_path: Path) -> None:
+    for save in (1, 2, 3):
+        held = {f"save_counter{VALUE}": Held(struct.pack("<q", save), (), INTEGER_64)}
+        bundle(tmp_path, f"ckpt-{save * 100}", {f"v{VALUE}": Held(floats(save), (1,)), **held})
+    assert next(one.path for one in judged_newest_first(tmp_path) if not one.faults).endswith("ckpt-300")

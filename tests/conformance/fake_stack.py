@@ -30,12 +30,18 @@ LIES = {
     "loop": "starts again for ever",
     "parrot": "reports a loss of the step number",
     "step-digest": "reports a digest of the step number",
+    "stay": "runs the ranks where it runs itself, and says that they are on the hosts of the task",
     "litter": "leaves a file next to its trace, which it does not read",
 }
 
 
 START_SECONDS, HANG_SECONDS = 60.0, 5.0
 """Longest silence of a rank until its first step, and later; the end of one that was killed is seen at once."""
+
+
+def host_of(task: dict, rank: int) -> dict:
+    hosts = task["hosts"] or [{"name": f"host-{number}", "enter": []} for number in range(task["job"]["num_hosts"])]
+    return hosts[rank % len(hosts)]
 
 
 class Trace:
@@ -56,7 +62,7 @@ def samples(job: dict, step: int, rank: int, num_ranks: int) -> list[int]:
 
 def rank_main(task: dict, rank: int, attempt: int) -> None:
     trace = Trace(Path(task["trace_directory"]), f"rank-{rank}", attempt)
-    trace.tell("process", role="rank", rank=rank, pid=os.getpid(), host=f"host-{rank % task['job']['num_hosts']}")
+    trace.tell("process", role="rank", rank=rank, pid=os.getpid(), host=host_of(task, rank)["name"])
     for line in sys.stdin:
         order = json.loads(line)
         if "restore" in order:
@@ -81,9 +87,12 @@ class Controller:
 
     def spawn(self) -> list[subprocess.Popen]:
         arguments = [sys.executable, __file__, sys.argv[1], "--rank"]
+        enter = [
+            [] if "stay" in self.lies else host_of(self.task, one)["enter"] for one in range(self.job["num_ranks"])
+        ]
         return [
-            subprocess.Popen([*arguments, str(rank), str(self.attempt)], stdin=-1, stdout=-1, text=True)
-            for rank in range(self.job["num_ranks"])
+            subprocess.Popen([*words, *arguments, str(rank), str(self.attempt)], stdin=-1, stdout=-1, text=True)
+            for rank, words in enumerate(enter)
         ]
 
     def save(self, step: int, total: float) -> None:

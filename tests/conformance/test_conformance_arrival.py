@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -15,16 +16,18 @@ import pytest
 from conformance_stacks import fake, run, scenario
 from made_stories import calm
 from msgspec.structs import replace
+from trainspec_conformance import agent, launching, trial
 from trainspec_conformance import damage as damaging
-from trainspec_conformance import injecting, launching, trial
+from trainspec_conformance.agent import MARK
 from trainspec_conformance.drawing import drawn
 from trainspec_conformance.injecting import Injector
 from trainspec_conformance.judging import judge_trial
-from trainspec_conformance.processes import MARK, new_mark
+from trainspec_conformance.processes import new_mark
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Damaged, Ended, Entry, Injected, Probed, Started
 from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.suite import lacking
+from trainspec_conformance.targets import HERE, Target, Targets
 from trainspec_conformance.view import View
 
 from tests.every import every
@@ -123,22 +126,22 @@ def test_a_trial_without_its_injection_is_an_error(name: str, tmp_path: Path, mo
 def test_a_limit_that_is_not_set_is_an_error(sleeper: tuple[Injector, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     injector, process = sleeper
     act = Inject(kind="limit-memory", size_bytes=1 << 30)
-    injector._do(act, [process.pid])
-    monkeypatch.setattr(psutil.Process, "rlimit", lambda *_: (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
+    injector._do(act, here(process))
+    monkeypatch.setattr(resource, "prlimit", lambda *_: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     with pytest.raises(RuntimeError, match="limit-memory has not arrived"):
-        injector._do(act, [process.pid])
+        injector._do(act, here(process))
 
 
 def test_a_rank_that_does_not_become_slow_is_an_error(
     sleeper: tuple[Injector, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     injector, process = sleeper
-    injector._do(Inject(kind="slow", factor=5), [process.pid])
+    injector._do(Inject(kind="slow", factor=5), here(process))
     injector.end()
-    monkeypatch.setattr(injecting._DutyCycle, "_cycle", lambda self, seconds: None)
-    monkeypatch.setattr(injecting, "ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr(agent._DutyCycle, "_cycle", lambda self, seconds: None)
+    monkeypatch.setattr(agent, "ARRIVAL_SECONDS", 0.05)
     with pytest.raises(RuntimeError, match="a signal had no effect"):
-        injector._do(Inject(kind="slow", factor=5), [process.pid])
+        injector._do(Inject(kind="slow", factor=5), here(process))
 
 
 def store(root: Path) -> CheckpointStore:
@@ -175,24 +178,29 @@ def test_damage_that_changes_nothing_is_an_error(kind: str, tmp_path: Path, monk
         damaging.damage(kind, "newest", store(tmp_path / "left"), random.Random(1), 10)
 
 
+def here(process: subprocess.Popen[bytes]) -> list[Target]:
+    """A process of this machine as a target."""
+    return [Target(HERE, process.pid)]
+
+
 @pytest.fixture
 def sleeper() -> Any:
     mark = new_mark()
     process = subprocess.Popen(["sleep", "600"], env={MARK: mark, "PATH": "/usr/bin:/bin"})
     while mark.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes():
         time.sleep(0.001)  # a process that has just begun has no environment yet
-    yield Injector(mark, None), process  # type: ignore[arg-type]
+    yield Injector(Targets(mark), None), process  # type: ignore[arg-type]
     process.kill()
     process.wait()
 
 
 def test_a_signal_has_arrived_when_the_injection_is_told(sleeper: tuple[Injector, Any]) -> None:
     injector, process = sleeper
-    injector._reach([process.pid], signal.SIGSTOP)
-    assert injecting._status(process.pid) == "stopped"
-    injector._reach([process.pid], signal.SIGCONT)
-    injector._reach([process.pid], signal.SIGKILL)
-    assert injecting._status(process.pid) in {"zombie", injecting.GONE}
+    injector._reach(here(process), signal.SIGSTOP)
+    assert agent.state(process.pid) == "T"
+    injector._reach(here(process), signal.SIGCONT)
+    injector._reach(here(process), signal.SIGKILL)
+    assert agent.state(process.pid) in {"Z", agent.GONE}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -200,18 +208,18 @@ def test_a_signal_that_does_not_arrive_is_an_error(
     number: signal.Signals, sleeper: tuple[Injector, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     injector, process = sleeper
-    monkeypatch.setattr(injecting, "send", lambda pids, *_: tuple(pids))
-    monkeypatch.setattr(injecting, "ARRIVAL_SECONDS", 0.05)
+    monkeypatch.setattr(agent, "send", lambda pids, *_: tuple(pids))
+    monkeypatch.setattr(agent, "ARRIVAL_SECONDS", 0.05)
     with pytest.raises(RuntimeError, match="a signal had no effect"):
-        injector._reach([process.pid], number)
+        injector._reach(here(process), number)
 
 
 def test_a_rank_that_cannot_be_slowed_is_no_target(sleeper: tuple[Injector, Any]) -> None:
     injector, process = sleeper
     process.kill()
     process.wait()
-    with pytest.raises(injecting.NoTargetError):
-        injector._do(Inject(kind="slow", factor=2), [process.pid])
+    with pytest.raises(agent.NoTargetError):
+        injector._do(Inject(kind="slow", factor=2), here(process))
 
 
 @pytest.mark.slow
@@ -239,14 +247,14 @@ def test_other_ranks_are_stopped_while_one_is_killed() -> None:
             time.sleep(0.001)
         told = [Process(time_us=0, role="rank", rank=number, pid=one.pid) for number, one in enumerate(ranks)]
         view = View([Entry(seconds=1.0, record=record) for record in told])
-        injector = Injector(mark, None)  # type: ignore[arg-type]
+        injector = Injector(Targets(mark), None)  # type: ignore[arg-type]
         found = injector.inject(Inject(kind="kill", seconds=600), view)
         assert (found.ranks, found.pids, found.value) == ((2,), (ranks[2].pid,), 600)
-        assert [injecting._status(one.pid) for one in ranks[:2]] == ["stopped", "stopped"]
+        assert [agent.state(one.pid) for one in ranks[:2]] == ["T", "T"]
         (timer,) = injector._timers
         assert timer.interval == 600
         timer.function(*timer.args)
-        while "stopped" in [injecting._status(one.pid) for one in ranks[:2]]:
+        while "T" in [agent.state(one.pid) for one in ranks[:2]]:
             time.sleep(0.01)
         injector.end()
         assert [one.poll() for one in ranks[:2]] == [None, None]

@@ -320,7 +320,7 @@ def test_what_the_machine_does_not_allow_is_unsupported_with_the_reason(
 
 
 def test_a_stack_that_does_not_start_on_the_hosts_of_its_task_does_not_pass(tmp_path: Path) -> None:
-    stack = fake()
+    stack = fake("stay")
     stack = msgspec.structs.replace(stack, capabilities=(*stack.capabilities, "separate-hosts"))
     (result,) = run(stack, tmp_path, msgspec.structs.replace(scenario("device-error", num_steps=40), control=False))
     if result.state == "unsupported":

@@ -13,10 +13,11 @@ from made_runs import added, late
 from made_stories import CLAIMS, calm, struck
 from msgspec.structs import replace
 from spoilt_runs import evenly
+from trainspec_conformance.agent import MARK
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import Judged, judge_trial
 from trainspec_conformance.machine_load import LoadMeter
-from trainspec_conformance.processes import MARK, new_mark
+from trainspec_conformance.processes import new_mark
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Ended, Entry, Load
 from trainspec_conformance.trial import HISTORY

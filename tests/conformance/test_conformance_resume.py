@@ -14,8 +14,9 @@ import msgspec
 import pytest
 from conformance_stacks import HERE, fake, scenario
 from trainspec_conformance import commands, suite
+from trainspec_conformance.agent import MARK
 from trainspec_conformance.commands import RunRequest
-from trainspec_conformance.processes import MARK, end_abandoned, marked
+from trainspec_conformance.processes import end_abandoned, marked, new_mark
 from trainspec_conformance.resuming import UNFINISHED, discard_leftovers, read_unfinished
 from trainspec_conformance.suite import Order, run_suite
 from trainspec_conformance.trial import Setting, run_trial
@@ -188,9 +189,10 @@ def test_the_guard_removes_directories_that_were_not_returned(tmp_path: Path) ->
 
 def test_a_suite_that_nobody_has_waited_for_is_gone() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
-    left = subprocess.Popen(["sleep", "600"], env={MARK: f"{gone.pid}-0", "PATH": os.environ["PATH"]})
+    mark = f"{gone.pid}-{new_mark().partition('-')[2]}"
+    left = subprocess.Popen(["sleep", "600"], env={MARK: mark, "PATH": os.environ["PATH"]})
     try:
-        until(lambda: marked(f"{gone.pid}-0"), "it has no environment yet")
+        until(lambda: marked(mark), "it has no environment yet")
         until(lambda: Path(f"/proc/{gone.pid}/stat").read_text().split()[2] == "Z", "it has not ended")
         end_abandoned()
         assert left.wait(SECONDS) == -signal.SIGKILL

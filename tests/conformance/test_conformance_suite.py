@@ -20,13 +20,14 @@ import psutil
 import pytest
 from conformance_stacks import HERE, failed, fake, run, scenario
 from trainspec_conformance import cli
+from trainspec_conformance.agent import MARK, send
 from trainspec_conformance.diffing import read_report
 from trainspec_conformance.disk import unmount_abandoned
 from trainspec_conformance.figures import marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import REPORT_CHECKS
 from trainspec_conformance.launching import versions
-from trainspec_conformance.processes import MARK, end_abandoned, marked, send
+from trainspec_conformance.processes import end_abandoned, marked, new_mark
 from trainspec_conformance.records import Started
 from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
 from trainspec_conformance.trial import HISTORY
@@ -312,12 +313,17 @@ def test_an_unknown_scenario_is_wrong_use_with_a_hint(tmp_path: Path) -> None:
     assert "kill-rank" in done.stderr
 
 
+def mark_of(pid: int) -> str:
+    """A mark as a suite in that process would make it."""
+    return f"{pid}-{new_mark().partition('-')[2]}"
+
+
 def test_what_a_suite_left_that_was_killed_is_cleared_up() -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     script = "import time; time.sleep(60)"
     left, kept = (
-        subprocess.Popen([sys.executable, "-c", script], env={**os.environ, MARK: f"{maker}-0"})
+        subprocess.Popen([sys.executable, "-c", script], env={**os.environ, MARK: mark_of(maker)})
         for maker in (gone.pid, os.getpid())
     )
     try:

@@ -52,9 +52,9 @@ class Tally:
         self.num_wrong += bool(outcome.mistakes)
 
 
-def one(seed: int, number: int, keep: Path | None = None) -> tuple[int, str, Outcome | None]:
-    """Run the case of a number; with `keep`, leave the tree of a wrong one there."""
-    made = case(seed, number)
+def one(seed: int, number: int, keep: Path | None = None, only: str | None = None) -> tuple[int, str, Outcome | None]:
+    """Run the case of a number, of any command or of one; with `keep`, leave the tree of a wrong one there."""
+    made = case(seed, number, next((command for command in COMMANDS if command.name == only), None))
     place = Path(tempfile.mkdtemp(prefix="fuzz-"))
     try:
         try:
@@ -75,14 +75,16 @@ def _fifos(directory: str, names: list[str]) -> list[str]:
     return [name for name in names if Path(directory, name).is_fifo()]
 
 
-def _batch(seed: int, keep: Path | None, numbers: range) -> Results:
-    return [one(seed, number, keep) for number in numbers]
+def _batch(seed: int, keep: Path | None, only: str | None, numbers: range) -> Results:
+    return [one(seed, number, keep, only) for number in numbers]
 
 
-def outcomes(seed: int, numbers: range, num_jobs: int, keep: Path | None = None) -> Iterator[tuple[int, str, Outcome]]:
+def outcomes(
+    seed: int, numbers: range, num_jobs: int, keep: Path | None = None, only: str | None = None
+) -> Iterator[tuple[int, str, Outcome]]:
     """Run the cases of a range of numbers; those whose names this system cannot hold are left out."""
     batches = [numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH)]
-    work = partial(_batch, seed, keep)
+    work = partial(_batch, seed, keep, only)
     if num_jobs == 1:
         results: Iterable[Results] = map(work, batches)
         yield from _held(results)
@@ -153,6 +155,7 @@ def main() -> int:
     """Run the cases that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=1000, help="how many")
+    parser.add_argument("--only", choices=[command.name for command in COMMANDS], help="one command alone")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
     words = "whole processes too: outputs that are full or closed, signals, files that change, --follow"
     parser.add_argument("--processes", type=int, default=0, metavar="NUMBER", help=words)
@@ -165,7 +168,7 @@ def main() -> int:
     tallies: dict[str, Tally] = defaultdict(Tally)
     start, num_shown = time.monotonic(), 0
     for number, name, outcome in outcomes(
-        wanted.seed, range(wanted.first, wanted.first + wanted.cases), wanted.jobs, wanted.keep
+        wanted.seed, range(wanted.first, wanted.first + wanted.cases), wanted.jobs, wanted.keep, wanted.only
     ):
         tallies[name].add(outcome)
         if outcome.mistakes and num_shown < _MAX_SHOWN:

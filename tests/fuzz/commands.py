@@ -12,12 +12,14 @@ from trainspec_conformance.cli import command as conformance
 
 from tests.fuzz import parquet_footers, seeds
 from tests.fuzz.mutate import ODD, damaged_tree
+from tests.fuzz.recorded import discovered, machines
 from tests.fuzz.seeds import Files
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command as gate
 
 FORMATS: Final = ("concise", "full", "json", "sarif", "github", "gitlab", "junit", "statistics")
 TARGET: Final = "main"
+_PREDICTED: Final = ("--predict", "tree/plan.yaml")
 OUT: Final = "out"
 """Beside the tree: where a command is told to write."""
 
@@ -201,6 +203,8 @@ COMMANDS: Final = (
     Command("thresholds", toolbox, _documents_alone, _thresholds, 1),
     Command("topology", toolbox, _documents_alone, _topology, 3),
     Command("plan", toolbox, _documents_alone, _plan, 1),
+    Command("plan --predict", toolbox, _documents_alone, lambda _f, _d: ["plan", "tree/cluster.yaml", *_PREDICTED], 2),
+    Command("discover", discovered, machines, lambda _files, _dice: [], 4),
     Command("report", toolbox, seeds.streams, lambda _f, _d: ["report", "tree", "-o", f"{OUT}/p.html", "--force"], 3),
     Command("checkpoint verify", toolbox, seeds.sealed, _verify, 10),
     Command("checkpoint seal", toolbox, seeds.checkpoints, _seal, 4),

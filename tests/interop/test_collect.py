@@ -6,13 +6,11 @@ import os
 import platform
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.node_servers import Servers, slurm_nodes, ssh_nodes
 from trainspec_validate.cli.commands import accept
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop import collect
@@ -283,41 +281,3 @@ def test_a_directory_that_cannot_be_written_is_an_error_of_input(nodes: Path) ->
     (nodes / "gathered").write_text("a file")
     with pytest.raises(InputError, match="gathered/node-0"):
         list(collect.collect(["node-0"], "ssh", nodes / "gathered"))
-
-
-@pytest.fixture
-def server(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
-    """Real servers of ssh for the nodes, and one that is named in no settings."""
-    environments = {
-        node: {"PATH": f"{nodes}/tools/{node}:/usr/bin:/bin", "TMPDIR": f"{nodes}/tmp"} for node in ("node-0", "node-1")
-    }
-    with ssh_nodes(nodes / "servers", [*environments], environments) as servers:
-        monkeypatch.setenv("PATH", servers.environment["PATH"])
-        yield servers
-
-
-@pytest.mark.usefixtures("server")
-def test_real_servers_answer(nodes: Path) -> None:
-    done = run("--over", "ssh", "--node", "node-[0-1]", "--into", "gathered", "--format", "concise")
-    for node, rate in (("node-0", 400), ("node-1", 200)):
-        assert (nodes / "gathered" / node / "ibstat.txt").read_text() == PORT.format(rate=rate), done.output
-    assert not list((nodes / "tmp").iterdir())
-
-
-@pytest.fixture
-def slurm(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
-    """A real Slurm with two nodes, all on this machine."""
-    with slurm_nodes(nodes / "servers", ["node-0", "node-1"], {}) as servers:
-        monkeypatch.setenv("SLURM_CONF", servers.environment["SLURM_CONF"])
-        yield servers
-
-
-@pytest.mark.usefixtures("slurm")
-def test_a_real_slurm_answers(nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(nodes / "bin" / "ibstat", printing(PORT.format(rate=200)))
-    monkeypatch.setenv("TMPDIR", str(nodes / "tmp"))
-    done = run("--over", "slurm", "--node", "node-[0-1]", "--into", "gathered", "--format", "concise")
-    for node in ("node-0", "node-1"):
-        assert (nodes / "gathered" / node / "ibstat.txt").read_text() == PORT.format(rate=200), done.output
-        assert f"{node}/mlx5_0: 25 GB/s, declared are 50 GB/s" in done.output
-    assert not list((nodes / "tmp").iterdir())

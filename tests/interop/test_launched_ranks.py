@@ -156,3 +156,15 @@ def test_variables_of_a_pod_that_come_from_elsewhere_stay_open() -> None:
     fragment = megatron.read(ForeignText("pod.yaml", POD.format(kind="Pod", more="x: 1", command=command)))
     assert at(fragment, "batch", "micro_sequences") is None
     assert "$(FROM)" in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("option", ["--deepspeed ds.json", "--fsdp $FSDP"])
+def test_arguments_of_the_program_go_before_the_launcher_in_what_is_sharded(option: str) -> None:
+    command = "accelerate launch --num_processes 8 --multi_gpu train.py --per_device_train_batch_size 2 --bf16 True"
+    text = f"{command} --gradient_accumulation_steps 1 {option}\n"
+    given = ForeignText("train.sh", text)
+    fragment = recognise(given).read(given)
+    assert at(fragment, "parallelism", "sharding") is None
+    assert "parallelism.sharding" in reasons(fragment)
+    plain = ForeignText("train.sh", text.replace(option, ""))
+    assert at(recognise(plain).read(plain), "parallelism", "sharding") == "none"

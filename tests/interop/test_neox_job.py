@@ -124,3 +124,11 @@ def test_files_of_several_jobs_are_not_joined() -> None:
 )
 def test_what_any_program_may_have_is_no_part_of_gpt_neox(text: str) -> None:
     assert not looks_like(ForeignText("a.yml", text))
+
+
+@pytest.mark.parametrize(("setting", "rows"), [("", None), ('"padded_vocab_size": 50688,\n', 50688)])
+def test_the_vocabulary_is_the_padded_one(setting: str, rows: int | None) -> None:
+    text = MODEL.replace("{\n", "{\n" + setting, 1)
+    found = recognise(ForeignText("model.yml", text)).read(ForeignText("model.yml", text))
+    assert found.facts["model"].get("vocabulary_size") == rows
+    assert any(entry.pointer == ("model", "vocabulary_size") for entry in found.unknown) is (rows is None)

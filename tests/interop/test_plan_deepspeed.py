@@ -328,3 +328,12 @@ def test_the_rate_of_an_optimizer_without_a_scheduler_is_said() -> None:
     told = "optimizer.params.lr is 0.0001, and the training program makes the schedule"
     assert reasons["optimizer", "learning_rate"] == told
     assert "optimizer.params.lr" not in remarks_of(fragment)
+
+
+@pytest.mark.parametrize("own", [{"use_fp16": {"enabled": True}}, {"use_bf16": True}, {"amp": {"enabled": True}}])
+def test_no_format_is_derived_next_to_a_switch_that_is_not_read(own: dict[str, Any]) -> None:
+    fragment = config(train_micro_batch_size_per_gpu=1, zero_optimization={"stage": 1}, **own)
+    assert at(fragment, "precision", "compute") is None
+    assert at(fragment, "precision", "parameters") is None
+    off = config(train_micro_batch_size_per_gpu=1, zero_optimization={"stage": 1}, use_fp16={"enabled": False})
+    assert at(off, "precision", "compute") == "fp32"

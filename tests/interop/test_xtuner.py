@@ -128,11 +128,18 @@ def test_no_code_is_run(tmp_path: Path) -> None:
         "a = [" + "1, " * 60_000 + "]\n",
         "a = " + "+".join(["b"] * 20_000) + "\n",
         "a = 1\0\n",
+        "a = (" + "-\n" * 100_000 + "1)\n",
+        "a = x" + ".b" * 100_000 + "\n",
     ],
 )
 def test_a_file_that_is_no_small_python_is_refused(text: str) -> None:
     with pytest.raises(ForeignFormatError):
         assignments(text)
+
+
+@pytest.mark.parametrize("text", ["a = x" + ".b" * 800, "a = 2 **" + " " * 250_000 + "3", "a = " + "x()." * 200 + "y"])
+def test_code_that_is_long_or_deep_is_no_value(text: str) -> None:
+    assert assignments(f"{text}\n")[0] == {"a": "${code}"}
 
 
 def test_nested_names_do_not_grow() -> None:

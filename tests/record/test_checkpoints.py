@@ -92,6 +92,25 @@ def test_the_newest_good_is_older_than_a_damaged_one(
     assert ("more.bin" if damage == "added" else "optimizer.bin") in refused["step-10"] or damage == "linked"
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"step": 1' + "0" * 5_000 + "}", "", None])
+@pytest.mark.parametrize("whole", ["step-9", None])
+def test_one_whose_manifest_says_nothing_is_refused(text: str | None, whole: str | None, tmp_path: Path) -> None:
+    for step in (8, 9, 10):
+        assert sealed(checkpoint(tmp_path, step)).problem == ""
+    for name in ("step-8", "step-10", *(() if whole else ("step-9",))):
+        manifest = tmp_path / name / "trainspec-manifest.json"
+        if text is None:
+            manifest.unlink()
+        else:
+            manifest.write_text(text)
+    (tmp_path / "logs").mkdir()
+    refused: dict[str, str] = {}
+    found = newest_good(tmp_path, refused=lambda path, why: refused.update({path.name: why}))
+    assert found == (tmp_path / whole if whole else None)
+    assert sorted(refused) == (["step-10"] if whole else ["step-10", "step-8", "step-9"])
+    assert "manifest" in refused["step-10"]
+
+
 def test_nothing_raises_into_training(tmp_path: Path) -> None:
     assert "FileNotFoundError" in sealed(tmp_path / "absent").problem
     (tmp_path / "empty").mkdir()

@@ -216,6 +216,28 @@ def test_cables_have_two_ends(findings: Findings) -> None:
     assert of(findings(cluster=faster), "TS-TOP-010") == set()
 
 
+@pytest.mark.parametrize(("spines", "bad", "is_open"), [(4, False, False), (3, True, False), (2, False, True)])
+def test_cables_are_counted_without_rates(
+    findings: Findings, verdict: Callable[..., Verdict], spines: int, bad: bool, is_open: bool
+) -> None:
+    rate = {"port_bandwidth_bytes_per_second": None}
+    cluster = tiers(rate, {**rate, "num_switches": spines})
+    assert of(findings(cluster=cluster), "TS-TOP-010") == ({f"{BACKEND}.tiers.1.num_switches"} if bad else set())
+    wanted = Verdict.FAIL if bad else Verdict.NOT_RUN if is_open else Verdict.PASS
+    assert verdict("TS-TOP-010", cluster=cluster) is wanted
+
+
+@pytest.mark.parametrize("absent", ["num_down_ports", "num_switches"])
+def test_a_count_that_is_absent_between_two_tiers_is_not_judged(verdict: Callable[..., Verdict], absent: str) -> None:
+    assert verdict("TS-TOP-010", cluster=tiers({}, {absent: None})) is Verdict.NOT_RUN
+
+
+@pytest.mark.parametrize(("leaves", "bad"), [(4, False), (3, True), (32, False), (33, True)])
+def test_every_group_has_a_leaf(findings: Findings, leaves: int, bad: bool) -> None:
+    cluster = tiers({"num_switches": leaves, "group_num_nodes": 4}, {})
+    assert of(findings(cluster=cluster), "TS-TOP-012") == ({f"{BACKEND}.tiers.0.num_switches"} if bad else set())
+
+
 @pytest.mark.parametrize(("rate", "bad"), [(50e9, False), (50e9 / 8, True), (100e9, False)])
 def test_leaf_ports_are_as_fast_as_nics(findings: Findings, rate: float, bad: bool) -> None:
     found = of(findings(cluster=tiers({"port_bandwidth_bytes_per_second": rate})), "TS-TOP-011")

@@ -187,3 +187,8 @@ def test_a_failure_after_training_is_over_is_none(tmp_path: Path) -> None:
     assert output(tmp_path / "b.log", f"{steps}{over}{TRACE}{MEMORY}")[0] == 0
     assert output(tmp_path / "c.log", f"{steps}{TRACE}{MEMORY}")[0] == 1
     assert output(tmp_path / "d.log", f"{steps}{over}{steps}{TRACE}{MEMORY}")[0] == 1
+
+
+def test_a_kernel_log_is_of_no_program_that_failed(tmp_path: Path) -> None:
+    text = "[    9.5] NVRM: Xid (PCI:0000:05:00): 13, Graphics Exception\n[   10.5] slurmd: 1 oom_kill event\n"
+    assert "TS-TEL-048" not in output(tmp_path / "a.log", text)[1]

@@ -9,7 +9,12 @@ from xml.etree import ElementTree as ET
 from trainspec_conformance.formats.elements import Content, element, items, link_to, table
 from trainspec_conformance.formats.reasons import reasons, seconds_of
 from trainspec_conformance.formats.timeline import WORDS, drawing
-from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport, TrialReport
+from trainspec_validate.documents.types.conformance_report import (
+    ConformanceReport,
+    ReportNode,
+    ScenarioReport,
+    TrialReport,
+)
 from trainspec_validate.model.requirements import load_index
 
 STYLE = Path(__file__).with_name("page.css")
@@ -123,6 +128,10 @@ def _trial(trial: TrialReport, known: set[str]) -> Iterator[ET.Element]:
         yield element("details", element("summary", f"Evidence: {len(files)} files"), items(rows))
 
 
+def _node(node: ReportNode) -> str:
+    return f"{node.name} (machine {node.machine}: {node.system}, {node.num_processors} processors)"
+
+
 def _origin(report: ConformanceReport) -> Iterator[Content]:
     machine = report.machine
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB"
@@ -130,6 +139,7 @@ def _origin(report: ConformanceReport) -> Iterator[Content]:
     facts = {
         "Made": f"{report.created}, suite {report.suite_version}, specification {report.specification_version}",
         "Machine": f"{machine.system}, {machine.processor}, {machine.num_processors} processors, {memory}",
+        **({"Nodes": ", ".join(map(_node, report.nodes))} if report.nodes else {}),
         "Components": ", ".join(f"{one.name} {one.version or ''}".strip() for one in report.stack.components),
         "Versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()) or "not stated",
         "Command": " ".join(report.command),

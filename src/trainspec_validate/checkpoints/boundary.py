@@ -7,14 +7,14 @@ memory of the machine passes through as an `OutOfMemoryError`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Literal
 
-from trainspec_validate.checkpoints.limits import AmbiguousError
+from trainspec_validate.checkpoints.limits import FILE_SECONDS, AmbiguousError
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError
 from trainspec_validate.checkpoints.view import Checkpoint
 from trainspec_validate.system.boundary import OutOfMemoryError, reason_of, refusal_of
-from trainspec_validate.system.budget import OverLimitError
+from trainspec_validate.system.budget import OverLimitError, timed
 from trainspec_validate.system.process import lacks_memory, memory_of_the_machine
 
 AMBIGUOUS = "do not load it; save the state anew with the program that wrote it"
@@ -34,7 +34,7 @@ def judged(checkpoint: Checkpoint, path: str, what: str = "the file", remedy: st
         remedy: what to do about a file that is damaged.
     """
     try:
-        with memory_of_the_machine():
+        with memory_of_the_machine(), timed(FILE_SECONDS) if path else nullcontext():
             yield
     except AmbiguousError as error:
         checkpoint.report("code", path, f"{what} {error}", AMBIGUOUS)

@@ -26,6 +26,8 @@ _LIGHTNING_SUFFIX = ".ckpt"
 _LIGHTNING_KEY = b"pytorch-lightning_version"
 """Third key of a state of Lightning, in the first entry of its container."""
 _START_BYTES = 4_096
+_KERAS_KEY = b"keras_version"
+_SETTINGS_BYTES = 1_048_576
 _SAVE = re.compile(
     r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>[0-9]{1,12})"
     r"(?:\.pt|\.pth|\.pth\.tar|\.ckpt|\.safetensors|\.keras|(?:\.weights)?\.h5|\.hdf5)$",
@@ -33,7 +35,8 @@ _SAVE = re.compile(
 )
 """A file that is one save: a word of saves with a number, which parts and ranks of one save do not have."""
 _KERAS = re.compile(
-    r"^(?:model|weights)[-_.]?(?P<step>[0-9]{1,12})(?:-[0-9]+\.[0-9]+)?(?:\.keras|(?:\.weights)?\.h5|\.hdf5)$"
+    r"^(?:(?:model|weights)[-_.]?|.*[-_.])(?P<step>[0-9]{1,12})(?:[-_][0-9]+\.[0-9]+)?"
+    r"(?:\.keras|(?:\.weights)?\.h5|\.hdf5)$"
 )
 """ModelCheckpoint of Keras: https://keras.io/api/callbacks/model_checkpoint/"""
 
@@ -84,7 +87,7 @@ def prefixes(files: Iterable[os.DirEntry[str]]) -> list[str]:
     found |= {prefix_of(name) for name, path in paths.items() if name.endswith(INDEX) and is_table(path)}
     graphs = {name.removesuffix(GRAPH) for name in paths if name.endswith(GRAPH)}
     found |= {name for name in graphs.intersection(paths) - found if is_table(paths[name])}
-    found |= {name for name in paths if _SAVE.match(name) or _KERAS.match(name)}
+    found |= {name for name in paths if _SAVE.match(name) or (_KERAS.match(name) and _is_of_keras(paths[name]))}
     if any(_LIGHTNING.search(name) for name in paths):
         found |= {name for name in paths if _LIGHTNING.search(name) or _LIGHTNING_LAST.match(name)}
     states = states_of_lightning(paths)
@@ -100,6 +103,19 @@ def _is_of_lightning(path: Path) -> bool:
     try:
         with open_file(path) as file:
             return _LIGHTNING_KEY in file.read(_START_BYTES)
+    except OSError:
+        return False
+
+
+def _is_of_keras(path: Path) -> bool:
+    """Whether a file has a name that only Keras gives, or an attribute of its models: others save data in HDF5 too."""
+    if path.name.endswith((".keras", ".weights.h5")) or path.name.startswith(("model", "weights")):
+        return True
+    try:
+        with open_file(path) as file:
+            start = file.read(_SETTINGS_BYTES)
+            file.seek(max(len(start), path.stat().st_size - _SETTINGS_BYTES))
+            return _KERAS_KEY in start or _KERAS_KEY in file.read(_SETTINGS_BYTES)
     except OSError:
         return False
 

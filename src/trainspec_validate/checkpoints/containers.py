@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, kind_of, may_hold_state
 from trainspec_validate.checkpoints.format_table import is_bare
 from trainspec_validate.checkpoints.limits import ENTRIES
 from trainspec_validate.system.boundary import open_regular
@@ -70,7 +70,7 @@ def unnamed_state(path: Path) -> str:
 
 
 def unread_state(directory: Path, members: Collection[Path]) -> Iterator[tuple[Path, str]]:
-    """Files with the name of a file of state in no checkpoint that was found, and why nothing judges them."""
+    """Files of state in no checkpoint that was found, by their name or start, and why nothing judges them."""
     held = {os.path.realpath(member) for member in members}
     entries = Count(ENTRIES)
     try:
@@ -85,5 +85,13 @@ def unread_state(directory: Path, members: Collection[Path]) -> Iterator[tuple[P
                         unread_container(name) or "has the name of a file of state, and is of no format that is read"
                     )
                     yield Path(folder, name), words
+                elif os.path.realpath(folder) not in held and (words := _unnamed(Path(folder, name))):
+                    yield Path(folder, name), words
     except OverLimitError:
         return  # the search for checkpoints says so
+
+
+def _unnamed(path: Path) -> str:
+    kind = kind_of(path) if may_hold_state(path.name) else ""
+    words = f"is {kind} under a name that is not one of a checkpoint, so it is not compared"
+    return f"{words}; rename it, such as to step_10.pt" if kind in JUDGED else ""

@@ -120,6 +120,9 @@ _STARTS: Final = (
     (b"GGUF", "GGUF"),
     ((0x112).to_bytes(8, "little"), "a file of parameters of MXNet"),
 )
+_APPLE_DOUBLE: Final = bytes.fromhex("0005160700020000")
+"""Start of an AppleDouble file: https://www.rfc-editor.org/rfc/rfc1740, Appendix B."""
+OF_MACOS: Final = "is an AppleDouble file, in which macOS keeps attributes of another file, and holds no state"
 _SAFETENSORS = "safetensors"
 TAR: Final = "a tar archive"
 _TAR_MARK: Final = slice(257, 262)
@@ -173,6 +176,17 @@ def kind_of_start(start: bytes, size_bytes: int) -> str:
             inner = _kind_of_plain(_unpacked(start, unpacker()), 0)  # once only: some files unpack to themselves
             return packed(inner) if inner not in {"", TAR} else inner
     return _kind_of_plain(start, size_bytes)
+
+
+def is_of_macos(path: Path) -> bool:
+    """Whether a file has the name and the start of those in which macOS keeps attributes of another file."""
+    if not path.name.startswith("._"):
+        return False
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
+    except OSError:
+        return False
 
 
 def is_blank(file: BinaryIO, name: str) -> bool:

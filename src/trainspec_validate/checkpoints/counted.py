@@ -23,6 +23,8 @@ class Counted:
     loop_steps: tuple[int, ...] = ()
     """Optimizer steps that the loops of Lightning count, and continue from: automatic ones, and those of programs."""
 
+    rates: tuple[float, ...] = ()
+    """Learning rates of the groups of parameters of an optimizer, as far as they are plain numbers."""
     odd_count: str = ""
     """A count that is a text or a truth value, in words."""
     is_empty: bool = False

@@ -10,7 +10,15 @@ from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import bundles, regions, trainer_files
-from trainspec_validate.checkpoints.content import JUDGED, STATE_SUFFIXES, is_blank, is_of_a_container, kind_of
+from trainspec_validate.checkpoints.content import (
+    JUDGED,
+    OF_MACOS,
+    STATE_SUFFIXES,
+    is_blank,
+    is_of_a_container,
+    is_of_macos,
+    kind_of,
+)
 from trainspec_validate.checkpoints.flat_saves import are_two_networks, pairs_side_by_side, saves_side_by_side
 from trainspec_validate.checkpoints.format_table import FORMATS
 from trainspec_validate.checkpoints.hub_cache import blob_of, sha256_of
@@ -228,7 +236,8 @@ def _is_one_save(root: Path) -> bool:
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
     try:
         with memory_of_the_machine(), os.scandir(directory) as entries:
-            return sorted(islice(entries, int(ENTRIES.most) + 1), key=lambda entry: entry.name)
+            found = sorted(islice(entries, int(ENTRIES.most) + 1), key=lambda entry: entry.name)
+            return [entry for entry in found if not is_of_macos(Path(entry.path))]
     except OSError:
         return []
 
@@ -300,6 +309,9 @@ def inventory(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
             own.add(path)
     checkpoint.folders = tuple(path for path in tree.folders if path in own)
     checkpoint.files = {path: fact for path, fact in tree.files.items() if _folder_of(path) in own}
+    for path in [path for path in checkpoint.files if is_of_macos(root / path)]:
+        del checkpoint.files[path]
+        checkpoint.doubts[path] = (OF_MACOS, "remove it, as a loader that lists a directory takes it for state")
     checkpoint.unlisted = tuple((path, words) for _, path, words in tree.unlisted)
     for aspect, path, words in tree.unlisted:
         checkpoint.report(aspect, path, words, "nothing beyond was looked at")

@@ -1,4 +1,4 @@
-"""Recognises what an interrupted write of a manifest or of a signature left in a checkpoint, for `seal` and `verify`.
+"""Recognises what an interrupted write of a manifest or of a signature left in a checkpoint.
 
 Each is written under a name that no other program uses (`atomic`), and renamed when it is whole. A write that was
 interrupted leaves the first part of such a file under that name. The next seal leaves it out of the manifest. It makes
@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints import signature
+from trainspec_validate.checkpoints.limits import ENTRIES
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
+from trainspec_validate.checkpoints.tree import fact_of
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint, FileFact
 
 _STARTS = {
@@ -44,6 +49,19 @@ def forgiven(checkpoint: Checkpoint) -> list[str]:
         return []
     known = [_bare(text) for text in _written(checkpoint)]
     return [path for path, text in starts.items() if any(whole.startswith(_bare(text)) for whole in known)]
+
+
+def broken_seals(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    """Those of them, with what to do about each in words; for files side by side those of their directory."""
+    facts = checkpoint.tree.values() if not checkpoint.is_bundle else _facts_of(checkpoint.root)
+    words = "left by an interrupted seal; seal the checkpoint again, or remove the file"
+    yield from ((fact.path, words) for fact in facts if _start(checkpoint.root, fact) is not None)
+
+
+def _facts_of(root: Path) -> list[FileFact]:
+    with os.scandir(root) as entries:
+        names = [entry.name for entry in islice(entries, int(ENTRIES.most)) if _NAME.fullmatch(entry.name)]
+    return [fact for name in sorted(names) if (fact := fact_of(root / name, name)) is not None]
 
 
 def _start(root: Path, fact: FileFact) -> str | None:

@@ -24,6 +24,8 @@ _LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C
 NOTHING: Final = "no tensor and no mapping"
 _OTHERS: Final = 2
 """Pickles between the magic number of an old file and its state."""
+_OF_NUMPY: Final = {"scalar": "a number alone", "_reconstruct": "an array alone"}
+_PLAIN: Final = (int, float, complex, str, bytes)
 _TENSORS: Final = ("_rebuild_tensor", "_rebuild_parameter", "_rebuild_sparse_tensor", "_rebuild_qtensor")
 
 
@@ -70,7 +72,14 @@ def _of_pickles(file: BinaryIO) -> Content:
 
 def _words(value: Any) -> str:
     if isinstance(value, Inert):
-        is_tensor = isinstance(value.function, Name) and value.function.name.startswith(_TENSORS)
-        return "a tensor alone" if is_tensor else ""
-    is_empty = (isinstance(value, list | tuple) and not value) or (isinstance(value, Pairs) and not value.pairs)
-    return NOTHING if is_empty or value is None or isinstance(value, int | float | complex | str | bytes) else ""
+        name = value.function.name if isinstance(value.function, Name) else ""
+        return "a tensor alone" if name.startswith(_TENSORS) else _OF_NUMPY.get(name, "")
+    is_empty = isinstance(value, Pairs) and not value.pairs
+    return NOTHING if is_empty or _is_plain(value) else ""
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is nothing, a number or a text, or a list of such alone."""
+    if isinstance(value, list | tuple):
+        return all(one is None or isinstance(one, _PLAIN) for one in value)
+    return value is None or isinstance(value, _PLAIN)

@@ -26,6 +26,7 @@ from trainspec_validate.checkpoints.formats.manifest import take_from_above
 from trainspec_validate.checkpoints.inventory import Group, find, inventory, without_sealed_runs
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
+from trainspec_validate.checkpoints.leftovers import broken_seals
 from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
 from trainspec_validate.checkpoints.lone_values import NOTHING
 from trainspec_validate.checkpoints.lost_tensors import changed_tensors, lost_tensors
@@ -45,10 +46,18 @@ from trainspec_validate.checkpoints.saves import (
     states_in,
     without_optimizer,
 )
+from trainspec_validate.checkpoints.several_saves import several_saves
 from trainspec_validate.checkpoints.stated_steps import not_compared
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
-from trainspec_validate.checkpoints.twins import borrowed, copied_from, is_same, stale_weights, weights_change
+from trainspec_validate.checkpoints.twins import (
+    are_misplaced,
+    borrowed,
+    copied_from,
+    is_same,
+    stale_weights,
+    weights_of,
+)
 from trainspec_validate.checkpoints.usable import counted_ahead, counted_behind, unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -132,6 +141,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     if words := several_runs(group.root):
         raise SeveralSeriesError(words)
     group = _apart(group)
+    if words := several_saves(group):
+        raise SeveralSeriesError(words)
     candidates, others = candidates_of(group)
     beside = tuple(one.root for one in candidates if one.files is None)
     terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)
@@ -347,7 +358,8 @@ def _judge(
         for note in (counted_behind, not_compared, changed_tensors):
             notes += [f"{checkpoint.place(place)}: {words}" for place, words in note(checkpoint, before)]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
-    notes += [f"{checkpoint.place(path)}: {why}" for path, why in checkpoint.uncovered]
+    left = (*checkpoint.uncovered, *broken_seals(checkpoint))
+    notes += [f"{checkpoint.place(path)}: {why}" for path, why in left]
     if checkpoint.manifest is None:
         notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
     return Judgement(path, tuple(faults), tuple(notes))
@@ -402,12 +414,19 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
-    elif checkpoint.formats == ["torch.save"] and checkpoint.empty.issuperset(state):
-        yield f"{checkpoint.place(state[0]) if state else checkpoint.name}: the file holds {NOTHING}, so no state"
+    elif checkpoint.formats == ["torch.save"] and _are_lone(checkpoint, state):
+        held = checkpoint.lone[state[0]] if state else NOTHING
+        yield f"{checkpoint.place(state[0]) if state else checkpoint.name}: the file holds {held}, so no state"
     elif checkpoint.manifest is None and not checkpoint.pieces and not checkpoint.value_bytes:
         archives = (path for path in checkpoint.unread if path.lower().endswith(".zip"))
         named = [f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in archives]
         yield from (f"{words}, and no file with tensors is next to it" for words in named[:1])
+
+
+def _are_lone(checkpoint: Checkpoint, state: Sequence[str]) -> bool:
+    """Whether files hold no tensor and no mapping, or the one file there is holds one tensor or number."""
+    held = {checkpoint.lone.get(path) for path in state}
+    return held <= {NOTHING} or (len(state) == 1 and held != {None})
 
 
 def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:
@@ -454,11 +473,19 @@ def _words(finding: Finding) -> str:
 def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
     """Weights that another checkpoint has too, in a run whose steps change them: one of both has them from the other.
 
-    Which one is not known, so neither is chosen.
+    Which one is not known, so neither is chosen. Steps with a learning rate of 0 change none.
     """
-    for words in stale_weights(checkpoint, terms.beside):
-        if weights_change(checkpoint, [root for root in terms.beside if root != checkpoint.root]):
-            yield f"{checkpoint.name}: {words}"
+    other = weights_of(checkpoint, terms.beside)
+    if other is None or not are_misplaced(checkpoint, terms.beside):
+        return
+    if not any(map(_is_at_rest, (checkpoint, read_checkpoint(other)))):
+        yield from (f"{checkpoint.name}: {words}" for words in stale_weights(checkpoint, [other]))
+
+
+def _is_at_rest(checkpoint: Checkpoint) -> bool:
+    """Whether the learning rates of all optimizers in a checkpoint are 0."""
+    rates = [rate for said in checkpoint.said.values() for rate in said.rates]
+    return bool(rates) and not any(rates)
 
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

@@ -43,9 +43,11 @@ from trainspec_validate.checkpoints.pickle_values import (
     size_of,
 )
 from trainspec_validate.checkpoints.signatures import misfit_of_arguments
-from trainspec_validate.system.budget import Count, OverLimitError
+from trainspec_validate.system.budget import Count, OverLimitError, check_time
 
 _MAX_PROTOCOL = 5
+_OPERATIONS_A_LOOK = 100_000
+"""Between two looks at the time."""
 NUMPY_START = b"\x93NUMPY"
 _MAX_NAME_CHARACTERS = 1_000
 _RECORD_BYTES = 128
@@ -142,6 +144,8 @@ class Machine(Stack):
             value_bytes.used += cost if argument is None or kind == _FETCH else cost + size_of_argument(argument)
             if number > most_operations or value_bytes.used > most_bytes:
                 self._refuse(number)
+            if not number % _OPERATIONS_A_LOOK:
+                check_time()
             if kind == _CONSTANT:
                 stack.append(action)
             elif kind == _LITERAL and type(argument) is not Skipped:

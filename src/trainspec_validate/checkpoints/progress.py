@@ -144,6 +144,7 @@ def counted(value: Any, scalar: Callable[[Any], int | None]) -> Counted:
         number if is_count(number) and "_step_count" in state else None,
         "num_bad_epochs" in state,
         tuple(islice(_loop_steps(state), _NUM_PARAMETERS)),
+        tuple(islice(_rates(value), _NUM_COUNTED)),
         next(_odd_counts(value), ""),
         is_empty=not _is_filled(value),
     )
@@ -161,6 +162,15 @@ def _odd_counts(value: Any) -> Iterator[str]:
             step = _items(one).get("step")
             if isinstance(step, str | bool):
                 yield f"step of a parameter is {step!r}"
+
+
+def _rates(value: Any) -> Iterator[float]:
+    for part in _optimizers(value):
+        groups = _items(part).get("param_groups")
+        for group in groups if isinstance(groups, list) else ():
+            rate = _items(group).get("lr")
+            if isinstance(rate, int | float):
+                yield float(rate)
 
 
 def _loop_steps(state: dict[str, Any]) -> Iterator[int]:

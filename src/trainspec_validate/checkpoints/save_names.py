@@ -12,7 +12,9 @@ STEP_NAME = re.compile(
     r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
     re.ASCII,
 )
-_END = re.compile(rf"(?:{'|'.join(map(re.escape, sorted(STATE_SUFFIXES, key=len, reverse=True)))})$", re.IGNORECASE)
+_END = re.compile(
+    rf"(?:\.weights\.h5|{'|'.join(map(re.escape, sorted(STATE_SUFFIXES, key=len, reverse=True)))})$", re.IGNORECASE
+)
 _NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>(?:[kKMBT]|e\d{1,2})(?![A-Za-z\d]))?"
 _COUNT = re.compile(
     r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save|tokens)"
@@ -27,6 +29,8 @@ _BEFORE = re.compile(
 _LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})(?P<unit>[kK])?$", re.ASCII)
 _SCORED = re.compile(r"(?<=[-_])(?P<number>\d{1,12})_[A-Za-z]\w{0,99}=-?\d{1,30}(?:\.\d{1,30})?$", re.ASCII)
 """A number before a score, as Ignite writes it: https://docs.pytorch.org/ignite/generated/ignite.handlers.checkpoint.Checkpoint.html."""
+_EPOCH = re.compile(r"(?:^|(?<=[-_.]))(?P<number>\d{1,12})[-_]\d{1,12}\.\d{1,12}$", re.ASCII)
+"""An epoch before a loss, as in `weights.{epoch:02d}-{val_loss:.2f}`: https://keras.io/api/callbacks/model_checkpoint/."""
 _RANKS = re.compile(
     r"(?:^|[-_.])(?:mp|tp|pp|dp|cp|rank|shard|part|proc|process|worker|gpu|node|of)[-_.]?\d", re.ASCII | re.IGNORECASE
 )
@@ -64,7 +68,7 @@ def counts_in(name: str) -> dict[str, tuple[int, ...]]:
     found = {word: found[word] for word in sorted(found)}
     if not found and (match := _DATE.search(stem)):
         return {DATE: (int(re.sub(r"\D", "", match["number"])),)}
-    if not found and (match := _SCORED.search(stem)):
+    if not found and (match := _SCORED.search(stem) or _EPOCH.search(stem)):
         return {form_of(stem): (int(match["number"]),)}
     last = _LAST.search(stem)
     if found or not last:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
@@ -212,7 +212,8 @@ def _are_no_ranks(counted: Sequence[Saved]) -> bool:
 def _are_weights(saved: Sequence[Saved]) -> bool:
     """Whether models without further state have the same tensors of the same sizes, and no names of ranks.
 
-    Shards of one model may have the same tensors too: their numbers leave few out, and none is called `best`.
+    Shards of one model may have the same tensors too: their numbers leave few out, and none is called `best`. Ranks
+    count from 0, and save at the same time.
     """
     read = [one.progress for one in saved if one.progress]
     shapes = {one.shapes for one in read}
@@ -221,8 +222,15 @@ def _are_weights(saved: Sequence[Saved]) -> bool:
     counted = [one.number for one in saved if not _SLOT.search(_bare(one.name))]
     if len({_rest(one.name) for one in saved}) > 1 or -1 in counted or any(_OF.search(one.name) for one in saved):
         return False
-    are_no_shards = len(counted) < len(saved) or (len(counted) > 1 and _are_sparse(counted))
+    are_no_shards = len(counted) < len(saved) or (len(counted) > 1 and _are_sparse(counted)) or _are_in_turn(saved)
     return not counted or (len(read) > 1 and are_no_shards)
+
+
+def _are_in_turn(saved: Sequence[Saved]) -> bool:
+    """Whether files are named as states, count from 1 or more, and each was written after those with lower numbers."""
+    turns = sorted((one.number, one.modified_ns) for one in saved)
+    are_later = all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(turns))
+    return len(turns) > 1 and turns[0][0] > 0 and are_later and all(map(_is_named, saved))
 
 
 def _are_measured(saved: Sequence[Saved]) -> bool:

@@ -19,7 +19,7 @@ from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 _KEY = re.compile(
     r"_?(?:(?P<of>global|train(?:ed|ing|er)?|completed|curr?(?:ent)?|n|num|opt(?:imizer)?|total)_?)?"
-    r"(?:step|iter|iteration|it|update|batch)(?P<many>e?s)?(?:_?(?:num|nr|idx|count))?",
+    r"(?:step|iter|iteration|it|update|batch)(?P<many>e?s)?(?:_?(?:num|nr|idx|count))?|save_counter",
     re.ASCII | re.IGNORECASE,
 )
 _PART = re.compile(

@@ -9,6 +9,9 @@ MARK = "trainer_state.json"
 RNG = re.compile(r"^rng_state(?:_(?P<rank>\d{1,7}))?\.pth$")
 OPTIMIZERS = ("optimizer.pt", "optimizer.bin", "pytorch_model_fsdp_0", "optimizer_0")
 SCHEDULE = "scheduler.pt"
+RANDOM_STATES = re.compile(r"^random_states_(?P<rank>\d{1,7})\.pkl$")
+_OF_ACCELERATE = frozenset({"optimizer.bin", "scheduler.bin"})
+"""Names of both in Accelerate; the Trainer has `scheduler.pt`."""
 _NAMED = re.compile(r"^checkpoint-\d+$")
 _WEIGHTS = re.compile(r"^(model|pytorch_model|adapter_model)[^/]*\.(safetensors|bin)$")
 _DEEPSPEED, _FSDP = "global_step", "pytorch_model_fsdp"
@@ -47,6 +50,18 @@ def resume_state(held: Collection[str]) -> list[str]:
     """The optimizer, schedule and random state among the names of a directory; a model for use has none."""
     named = {*OPTIMIZERS, SCHEDULE}
     return sorted({name for name in held if name in named or RNG.match(name)} | set(sharded_state(held)))
+
+
+def is_of_accelerate(held: Collection[str]) -> bool:
+    """Whether Accelerate wrote what is among the names of a directory, whose own names of state the Trainer has not.
+
+    >>> is_of_accelerate(["model.safetensors", "optimizer.bin", "random_states_0.pkl"])
+    True
+    >>> is_of_accelerate(["model.safetensors", "optimizer.bin", "scheduler.pt"])
+    False
+    """
+    is_of_trainer = bool({MARK, "optimizer.pt", SCHEDULE}.intersection(held)) or any(map(RNG.match, held))
+    return not is_of_trainer and (set(held) >= _OF_ACCELERATE or any(map(RANDOM_STATES.match, held)))
 
 
 def is_checkpoint(directory: str, held: Collection[str]) -> bool:

@@ -140,6 +140,17 @@ def _is_earlier(name: str, other: str) -> bool:
 def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]:
     """The checkpoint that has all the same weights and another optimizer, in words: no step changed them.
 
+    Args:
+        checkpoint: as it was read.
+        others: directories of other checkpoints of the same run.
+    """
+    if other := weights_of(checkpoint, others):
+        yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
+
+
+def weights_of(checkpoint: Checkpoint, others: Iterable[Path]) -> Path | None:
+    """The first of other checkpoints that has all the same weights and another optimizer.
+
     Weights are each file of state but those of optimizers, schedules, random numbers and settings, so that a trained
     part next to a frozen one counts.
     """
@@ -149,23 +160,44 @@ def stale_weights(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[st
     if any(
         claim.path in weights and claim.step == checkpoint.step for claim in (*checkpoint.own_steps, *checkpoint.claims)
     ):
-        return  # it is the other one that has them from here
+        return None  # it is the other one that has them from here
     for other in others if weights else ():
         pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in weights]
         if other != checkpoint.root and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs):
             held = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in optimizers]
             if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
-                yield f"the weights are those of {other.name}, byte for byte, and the optimizer is another"
-                return
+                return other
+    return None
 
 
-def weights_change(checkpoint: Checkpoint, others: Sequence[Path]) -> bool:
-    """Whether steps change the weights of a run at all: two others next to each other have different ones."""
+def are_misplaced(checkpoint: Checkpoint, run: Sequence[Path]) -> bool:
+    """Whether weights that another checkpoint has too are from there, and did not stop to change.
+
+    They are where a checkpoint between both has others, or where both are the only ones that share theirs in a run
+    whose steps change weights. Files of other sizes say nothing, as they are cut or of another model.
+
+    Args:
+        checkpoint: as it was read; its weights are those of another one.
+        run: directories of all checkpoints, from the newest on.
+    """
     paths = _weights(checkpoint)
-    held = [[other / _there(path, checkpoint, other) for path in paths] for other in others]
-    held = [places for places in held if all(map(os.path.isfile, places))]
-    pairs = pairwise(held)
-    return any(not all(map(is_same, *pair, [_MOST_BLOCKS] * len(paths))) for pair in pairs)
+    held = [[root / _there(path, checkpoint, root) for path in paths] for root in run]
+    own = [checkpoint.root / path for path in paths]
+    held = [places for places in held if all(map(_have_one_size, own, places))]
+    most = [_MOST_BLOCKS] * len(paths)
+    shared = [place for place, places in enumerate(held) if all(map(is_same, own, places, most))]
+    if not shared or shared[-1] - shared[0] >= len(shared):
+        return bool(shared)
+    rest = [places for place, places in enumerate(held) if place not in shared[1:]]
+    changes = sum(not all(map(is_same, *pair, most)) for pair in pairwise(rest))
+    return len(shared) == len(("one", "other")) and changes == len(rest) - 1 > 0
+
+
+def _have_one_size(one: Path, other: Path) -> bool:
+    try:
+        return one.stat().st_size == other.stat().st_size
+    except OSError:
+        return False
 
 
 def _weights(checkpoint: Checkpoint) -> list[str]:

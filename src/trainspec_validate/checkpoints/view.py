@@ -178,8 +178,8 @@ class Checkpoint:
     """Steps next to no model, or in a part of the state: they count where an older name agrees with its state."""
     stated: dict[str, dict[str, int]] = field(default_factory=dict)
     """Counts of steps and epochs under any such key, by the paths of files: what they count is not known."""
-    empty: set[str] = field(default_factory=set)
-    """Files of `torch.save` and pickles that hold no tensor and no mapping."""
+    lone: dict[str, str] = field(default_factory=dict)
+    """The one value in files of `torch.save` and pickles that hold no state, in words, by their paths."""
     is_for_use: bool = False
     """Whether a trainer left it as a model for use, without state that a run resumes from."""
     pointers: tuple[str, ...] = ()

@@ -29,6 +29,8 @@ _LARGE_16, _LARGE_32 = 0xFFFF, 0xFFFFFFFF
 _SIZES_FOLLOW = 1 << 3
 _SAME_FLAGS = 0x0841
 """Encryption, and the encoding of names: both headers of an entry say the same."""
+_MOST_ZEROS = 65_000
+"""Bytes behind the end with which PyTorch 2.13 still loads a container; with 500 more it fails."""
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -86,6 +88,7 @@ def _read(file: io.RawIOBase, begin: int, size: int) -> bytes:
 
 def _directory(file: io.RawIOBase, num_bytes: int) -> tuple[int, int, int]:
     """Where the directory begins, its bytes, and its entries, where all programs agree on them."""
+    num_bytes -= _num_zeros(file, num_bytes)
     place = num_bytes - _END.size
     tail = _read(file, max(0, place), _END.size)
     if len(tail) < _END.size or not tail.startswith(_END_MARK):
@@ -104,6 +107,14 @@ def _directory(file: io.RawIOBase, num_bytes: int) -> tuple[int, int, int]:
     if begin + size != end:
         raise _ambiguous("its directory is not where its end says")
     return begin, size, num_entries
+
+
+def _num_zeros(file: io.RawIOBase, num_bytes: int) -> int:
+    """Zero bytes behind the end, as a block of a disk that was not written leaves them: all programs pass over them."""
+    length = min(num_bytes, _END.size + _MOST_ZEROS)
+    tail = _read(file, num_bytes - length, length)
+    end = tail.rfind(_END_MARK) + _END.size
+    return length - end if end >= _END.size and not tail[end:].strip(b"\0") else 0
 
 
 def _wide(file: io.RawIOBase, place: int, told: int, narrow: tuple[int, ...]) -> tuple[int, ...]:

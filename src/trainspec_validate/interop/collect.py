@@ -92,6 +92,17 @@ _GRACE_SECONDS = 3.0
 _SHOWN_MESSAGES = 2
 """`ssh`, `srun` and `kubectl` often say the reason in the last message but one."""
 
+
+def words(way: str, node: str) -> tuple[str, ...]:
+    """Words before a command that make it run on a node. Those of ssh pass on one text for a shell."""
+    return tuple(part.replace("{node}", node) for part in _WAYS[way])
+
+
+def variables() -> dict[str, str]:
+    """Variables of this process for such a command: those by which srun changes each line are left out."""
+    return {name: value for name, value in os.environ.items() if name not in _LABELS}
+
+
 _HEAD = r"""
 main() {
 umask 077
@@ -240,17 +251,17 @@ class _NoAnswerError(Exception):
 def _printed(node: str, way: str, tools: Sequence[Tool], deadline: _Deadline) -> dict[str, bytes]:
     """What the tools of a node printed, by name of file."""
     mark = f"trainspec-{secrets.token_hex(16)}"
-    command = [part.replace("{node}", node) for part in (*_WAYS[way], *_SHELL)]
+    command = [*words(way, node), *_SHELL]
     try:
-        printed, words, status = _run(command, script(tools, mark).encode(), deadline)
+        printed, told, status = _run(command, script(tools, mark).encode(), deadline)
     except OSError as error:
         raise _NoAnswerError(f"{command[0]}: {words_of(error)}") from error
     if isinstance(status, str):
-        said = _last(words)
+        said = _last(told)
         raise _NoAnswerError(status + (f"; its last message: {said}" if said else ""))
     parts = printed.split(f"{mark}\n".encode())
     if status or len(parts) < 3:  # what the shell printed before, the archive, and nothing
-        raise _NoAnswerError(_without_archive(words, status))
+        raise _NoAnswerError(_without_archive(told, status))
     try:
         return _unpacked(parts[1])
     except (tarfile.TarError, EOFError, ValueError) as error:
@@ -278,7 +289,7 @@ def _run(command: list[str], given: bytes, deadline: _Deadline) -> tuple[bytes, 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env={name: value for name, value in os.environ.items() if name not in _LABELS},
+        env=variables(),
     ) as process:
         try:
             streams = (_open(process.stdin), _open(process.stdout), _open(process.stderr))

@@ -19,6 +19,8 @@ Tree = dict[str, Any]
 _MAX_LINE = 1_000
 _MAX_DEPTH = 12
 _MAX_DEVICES = 1_024
+_SMI_ROOT = "nvidia_smi_log"
+_SMI_XML = f"<{_SMI_ROOT}"
 _SMI_TEXT = re.compile(r"^=+NVSMI LOG=+\s*$", re.MULTILINE)
 _ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^:]{1,120}?)\s*(?: : ?(?P<value>.*))?")
 _GPU = re.compile(r"GPU (?P<pci>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])")
@@ -52,15 +54,23 @@ _MORE = re.compile(r"^\|\s*(?:Warning|Error)?\s*\|\s*(?P<more>GPU[^|]{0,200}?)\s
 
 
 def node_facts(text: str) -> Facts | None:
-    """Facts in a text about its node; None where it is of none of these tools.
+    """Facts in a text about its node, of all tools whose output it has; None where it has none.
 
     Raises:
-        ForeignFormatError: it is the output of such a tool, and cannot be read.
+        ForeignFormatError: it has the output of such a tool, and it cannot be read.
     """
-    for looks_like, read in _TOOLS:
-        if looks_like(text):
-            return read(text)
-    return None
+    found = [read(text) for looks_like, read in _TOOLS if looks_like(text)]
+    if _SMI_XML in text and xml.root_tag(text) != _SMI_ROOT:
+        raise ForeignFormatError("has the XML of nvidia-smi after other text", help="keep it in a file of its own")
+    joined: Facts = {}
+    for key, value in (entry for facts in found for entry in facts.items()):
+        if isinstance(value, list):
+            joined.setdefault(key, []).extend(value)
+        elif isinstance(value, int):
+            joined[key] = min(joined.get(key, value), value)
+        else:
+            joined.setdefault(key, value)
+    return joined if found else None
 
 
 def _smi_text(text: str) -> Facts:
@@ -297,10 +307,10 @@ def _benchmarks(text: str) -> Facts:
 
 
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
-    (lambda text: xml.root_tag(text) == "nvidia_smi_log", _smi_xml),
-    (lambda text: bool(_SMI_TEXT.search(text[:65_536])), _smi_text),
-    (lambda text: bool(_NVLINK_GPU.search(text[:65_536])), _nvlink),
-    (lambda text: bool(_CA.search(text[:65_536]) or _HCA.search(text[:65_536])), _ports),
-    (lambda text: bool(_DIAGNOSTIC.search(text[:65_536])), _diagnostics),
+    (lambda text: xml.root_tag(text) == _SMI_ROOT, _smi_xml),
+    (lambda text: bool(_SMI_TEXT.search(text)), _smi_text),
+    (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
+    (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
+    (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),
     (has_table, _benchmarks),
 )

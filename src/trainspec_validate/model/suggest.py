@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import islice
 
 _MAX_WORD_LENGTH = 100
 _MAX_LISTED = 12
 _MAX_CANDIDATES = 2_000
 """Beyond this, guessing would cost more than it tells: a file can hold thousands of wrong names."""
+_MAX_LETTERS = 2_000_000
+"""Letters that all guesses of a run compare, a second or two of work; a thousand wrong words need no guess each."""
+_CLOSE = 0.7
+"""The smallest similarity, 2 x common letters / letters of both words, of words that may be meant."""
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """How many letters may still be compared."""
+
+    num_letters: int
+
+
+_RUN: ContextVar[_Allowance | None] = ContextVar("run", default=None)
+
+
+@contextmanager
+def one_run() -> Iterator[None]:
+    """Have all guesses inside share one allowance, after which none is made; without it each has one of its own."""
+    token = _RUN.set(_Allowance(_MAX_LETTERS))
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate nearest to the word, or None when none is near; case, '-' and '_' do not count."""
+    """The candidate nearest to the word, or None when none is near; case, '-' and '_' do not count.
+
+    Also None for a word that is spelt otherwise where the guesses of the run have used their allowance (`one_run`).
+    """
     known = list(islice(candidates, _MAX_CANDIDATES + 1))
     if len(known) > _MAX_CANDIDATES:
         return None
@@ -24,10 +54,31 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
         return by_folded[folded]
     if not folded or len(folded) > _MAX_WORD_LENGTH:
         return None
-    from difflib import get_close_matches  # noqa: PLC0415
+    near = _closest(folded, by_folded)
+    return by_folded[near] if near else None
 
-    near = get_close_matches(folded, by_folded, n=1, cutoff=0.7)
-    return by_folded[near[0]] if near else None
+
+def _closest(word: str, candidates: Iterable[str]) -> str:
+    """The candidate most similar to a word, the last in the alphabet of several; empty where none is close."""
+    from difflib import SequenceMatcher  # noqa: PLC0415
+
+    allowance = _RUN.get() or _Allowance(_MAX_LETTERS)
+    matcher = SequenceMatcher()
+    matcher.set_seq2(word)
+    best = (_CLOSE, "")
+    for candidate in candidates:
+        if allowance.num_letters <= 0:
+            return ""
+        matcher.set_seq1(candidate)
+        allowance.num_letters -= 1
+        if matcher.real_quick_ratio() < best[0]:
+            continue
+        allowance.num_letters -= len(candidate)
+        if matcher.quick_ratio() < best[0]:
+            continue
+        allowance.num_letters -= len(candidate) * len(word)
+        best = max(best, (matcher.ratio(), candidate))
+    return best[1]
 
 
 def hint(word: str, candidates: Iterable[str]) -> str:

@@ -28,7 +28,7 @@ from trainspec_validate.models.conformance import (
     Claims, Fault, Launch, Missing, RampStage, StackDescriptor, Store, Task, TaskHost, TestJob,
 )
 from trainspec_validate.models.conformance_report import (
-    CheckVerdict, ConformanceReport, Evidence, Machine, Mark, MomentFigures, ScenarioReport, TrialReport,
+    CheckVerdict, ConformanceReport, Evidence, Machine, Mark, MomentFigures, ReportNode, ScenarioReport, TrialReport,
 )
 from trainspec_validate.models.data import Data, Dataset, InitialCheckpoint, Rollout
 from trainspec_validate.models.fabric import (
@@ -63,7 +63,7 @@ __all__ = [
     "Metadata", "Missing", "Model", "MomentFigures", "Nic", "NodeGroup", "NodeObservation", "NoiseScale",
     "ObservedFile", "Offload", "OmittedState", "Optimizer", "OuterOptimizer", "Parallelism", "PeakRate", "Performance",
     "Placement", "PortKind", "PortObservation", "Power", "Precision", "Probe", "RampStage", "RecoveryPath", "Reference",
-    "Reliability", "RestartLimits", "Retention", "Rollout", "Routing", "Save", "SavedLayout", "ScaleUp",
+    "Reliability", "ReportNode", "RestartLimits", "Retention", "Rollout", "Routing", "Save", "SavedLayout", "ScaleUp",
     "ScenarioReport", "Screening", "SealedFile", "Site", "SoftwareComponent", "SoftwareStack", "Source", "Spraying",
     "Start", "State", "StateKeys", "StateSpace", "Stop", "StorageTarget", "Store", "Synchrony", "TaskHost", "Telemetry",
     "TestJob", "Tier", "TrialReport", "Trials", "UserRule", "Wait", "Waiver", "WorkerShare",

@@ -19,7 +19,7 @@ from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.claims import claims
-from trainspec_validate.pipeline.files import walk
+from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
@@ -30,10 +30,12 @@ _MOST_FILES = Limit("a directory of nodes", 1_000_000, "files")
 _MOST_FACTS = Limit("a directory of nodes", 400_000, "devices, faults of devices, ports and failed checks")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _KERNEL = re.compile(
-    rb"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
-    rb"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
+    r"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
+    r"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
     re.MULTILINE,
 )
+_HINTS = ("Xid (", "NVRM: ", "amdgpu ")
+_ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
 _ASPECTS = {
     "the number of accelerators": "num_accelerators",
@@ -62,6 +64,8 @@ class _Node:
     files: list[dict[str, str]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     """Files of no known format."""
+    half_read: list[str] = field(default_factory=list)
+    """Files of a known format with a part that no reader takes, each with the part."""
     has_kernel_log: bool = False
 
 
@@ -105,7 +109,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
         raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
-    unjudged = (*_links(directory, entries), *_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
+    unjudged = (*_left_out(directory, entries), *_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
     return Gathered(plain_text(document), len(nodes), tuple(failures), unjudged)
 
 
@@ -180,16 +184,22 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
     facts = node_facts(text.text)
     if facts is not None:
         _merge(node, facts)
-    has_errors = _take_kernel_log(node, content, text.text) if facts is None else False
-    return facts is not None or has_errors or _take_foreign(node, text)
+    has_log = _take_kernel_log(node, name, text.text)
+    is_known = facts is not None or has_log
+    return _take_foreign(node, text, is_known=is_known) or is_known
 
 
-def _take_kernel_log(node: _Node, content: bytes, text: str) -> bool:
-    if not _KERNEL.search(content[:1_048_576]):
+def _take_kernel_log(node: _Node, name: str, text: str) -> bool:
+    if not _KERNEL.search(text):
         return False
     node.has_kernel_log = True
-    for line in text.split("\n"):
-        error = device_error(line) if "Xid (" in line or "NVRM: " in line or "amdgpu " in line else None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not any(hint in line for hint in _HINTS):
+            continue
+        error = device_error(line)
+        if error is None and any(hint in line for hint in _ERRORS):
+            node.num_facts.add()
+            node.half_read.append(f"{name}:{number} (an error without its device or code)")
         if error is not None and error.severity not in _CORRECTED:
             fault = (
                 f"{error.code} fatal"
@@ -200,14 +210,20 @@ def _take_kernel_log(node: _Node, content: bytes, text: str) -> bool:
     return True
 
 
-def _take_foreign(node: _Node, text: ForeignText) -> bool:
+def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
+    """Take what an importer reads; a text with the output of a known tool may also have a part for one."""
     try:
         found = recognise(text)
     except ForeignFormatError:
         return False
     if found.kind != "ClusterProfile":
         return False
-    _take_profile(node, found.read(text).facts)
+    try:
+        _take_profile(node, found.read(text).facts)
+    except ForeignFormatError as error:
+        if not is_known:
+            raise
+        node.half_read.append(f"{text.name} (as {found.name}: {error})")
     return True
 
 
@@ -278,26 +294,44 @@ def _plain(node: _Node) -> Facts:
     return {**found, **({"devices": devices} if devices else {}), "files": node.files}
 
 
-def _links(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[Unjudged]:
-    """Links in place of the directories of nodes and of their files, none of which is followed."""
-    names = [entry.name for entry in entries if entry.is_symlink()]
-    pending = [Path(entry.path) for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
+def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[Unjudged]:
+    """Files that are not looked at: links, hidden ones, those of tools' own directories, and those of no node."""
+    links, hidden = [], []
+    stray = [one.name for one in entries if not one.is_symlink() and not one.is_dir(follow_symlinks=False)]
+    pending = [list(entries)]
     while pending:
-        parent = pending.pop()
-        with suppress(OSError), os.scandir(parent) as found:  # the search of files reports it
-            below = sorted(found, key=lambda entry: entry.name)
-            names += [Path(entry.path).relative_to(directory).as_posix() for entry in below if entry.is_symlink()]
-            pending += [Path(entry.path) for entry in reversed(below) if entry.is_dir(follow_symlinks=False)]
-    if names:
-        reason = f"holds {len(names)} link{'' if len(names) == 1 else 's'}, which are not followed: {_named(names)}"
-        yield Unjudged(directory.as_posix(), reason, "copy into it what the links lead to", ())
+        below = pending.pop()
+        for entry in below:
+            name = Path(entry.path).relative_to(directory).as_posix()
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if entry.is_symlink():
+                links.append(name)
+            elif name not in stray and (
+                entry.name.startswith(".") or (is_directory and entry.name in SKIPPED_DIRECTORIES)
+            ):
+                hidden.append(name)
+            elif is_directory:
+                with suppress(OSError), os.scandir(entry) as found:  # the search of files reports it
+                    pending.append(sorted(found, key=lambda one: one.name))
+    for names, what, remedy in (
+        (links, "links, which are not followed", "copy into it what the links lead to"),
+        (hidden, "hidden files or directories, which are not read", "give them other names"),
+        (stray, "files of no node", "put each into the directory of its node"),
+    ):
+        if names:
+            reason = f"holds {len(names)} {what}: {_named(sorted(names))}"
+            yield Unjudged(directory.as_posix(), reason, remedy, ())
 
 
-def _unknown(directory: Path, nodes: Iterable[_Node]) -> Iterator[Unjudged]:
+def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
     names = [name for node in nodes for name in node.unknown]
     if names:
         reason = f"holds {len(names)} files of no known format: {_named(names)}"
         yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
+    parts = [part for node in nodes for part in node.half_read]
+    if parts:
+        reason = f"holds {len(parts)} parts of files that are not read: {_named(parts)}"
+        yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
 
 
 def _unjudged(directory: Path, observed: Iterable[Facts], nodes: Iterable[_Node]) -> Iterator[Unjudged]:

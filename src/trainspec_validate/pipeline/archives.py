@@ -30,7 +30,7 @@ from trainspec_validate.pipeline.layers import (
 )
 from trainspec_validate.pipeline.unpacked import SEARCH
 from trainspec_validate.system.boundary import open_regular
-from trainspec_validate.system.budget import Limit, OverLimitError
+from trainspec_validate.system.budget import Limit, OverLimitError, check_time
 from trainspec_validate.system.packings import is_archive, unpacked_name
 
 _MOST_BYTES: Final = 4 * 1024**2
@@ -205,6 +205,7 @@ def _zipped(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
 
 def _content_of(entry: BinaryIO) -> bytes:
     """The text of an entry of an archive, or all of one that is packed by itself."""
+    check_time()
     start = entry.read(_START_OF_FILE)
     whole = again(start, entry)
     if not start.startswith((ZIP, *PACKED)):

@@ -126,8 +126,9 @@ def _with_dependents(done: Completion, trees: Trees) -> Completion:
             done = _with_dependent(done, path, "unnamed")
         for path in trees.namesakes(member.path, kind, name) if origin == "given" else ():
             done = _with_dependent(done, path, "namesake")
-    for file in list(done.documents.files.values()):
-        for path in trees.stranded(file.path, done.documents.provides) if file.origin == "given" else ():
+    given = (file.path for file in list(done.documents.files.values()) if file.origin == "given")
+    for place in {trees.tree_of(path): path for path in given}.values():
+        for path in trees.stranded(place, done.documents.provides):
             done = _with_dependent(done, path, "stranded")
     return done
 

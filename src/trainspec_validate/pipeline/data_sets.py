@@ -92,6 +92,11 @@ def is_of_no_run(file: Path) -> bool:
             text = opened.read(_MOST_LOG_BYTES + 1)
     except OSError:
         return False
+    return is_of_no_run_text(text)
+
+
+def is_of_no_run_text(text: bytes) -> bool:
+    """Whether the text of a log is one of those; a long text is not."""
     lines = [line for line in text.split(b"\n") if line.strip()]
     if len(text) > _MOST_LOG_BYTES or b"\0" in text or not lines or _OF_A_RUN.search(text):
         return False

@@ -16,7 +16,7 @@ from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_do
 from trainspec_validate.pipeline.data_sets import DATA_SET, is_data_set
 from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
-from trainspec_validate.pipeline.run_tables import is_run_table
+from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG, looks_like_log, why_no_stream
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import InputError, UnreadableError, open_regular, unreadable, untrusted
@@ -51,13 +51,6 @@ _OUTPUT = re.compile(r"\.(?:log|out|err|stdout|stderr|txt|[oe])(?:[.-]?\d{1,9})?
 """What programs print is called so, with a number where logs are rotated, or by PBS."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""
-LOOKS_LIKE_LOG = "looks like a training log, and is of no known format"
-_LOG_BYTES = 65_536
-_LOG_LINE = re.compile(
-    rb"^(?=[^\n]{0,1000}\b(?:step|iter|iteration|epoch)s?\b[\"']?[ :=#\[(]{0,4}\d)"
-    rb"[^\n]{0,1000}\bloss\b[\"']?[ :=(]{1,4}-?(?:\d|nan)[^\n]*$",
-    re.MULTILINE | re.IGNORECASE,
-)
 NO_STREAM = "is no stream of a known format"
 _LARGE_FILE = b"version https://git-lfs.github.com/spec/"
 POINTER = "is a Git LFS pointer, not the file; run `git lfs pull`"
@@ -317,6 +310,8 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     if not is_document_name(file.name):
         return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
     reason = _no_document(file.path)
+    if reason == "":
+        reason = why_no_stream(start)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
 
 
@@ -362,16 +357,6 @@ def _of_named(file: File, start: bytes, *, is_compressed: bool) -> Source:
 def has_own_stream_name(name: str) -> bool:
     """Whether no other program gives such a name, so that a stream that cannot be recognized was destroyed."""
     return name.endswith(_OWN_SUFFIXES) or _NUMBERED.search(name) is not None
-
-
-def looks_like_log(start: bytes) -> bool:
-    r"""Whether a text begins with lines of a training log: two or more with a step or an epoch, and a loss.
-
-    >>> looks_like_log(b"iter 10 loss 2.5\niter 20 loss 2.4\n"), looks_like_log(b"the loss of step 5 fell\n")
-    (True, False)
-    """
-    text = start[:_LOG_BYTES]
-    return (b"\0" not in text and len(_LOG_LINE.findall(text)) > 1) or is_run_table(text)
 
 
 def _log_words() -> str:
@@ -425,6 +410,14 @@ def _format_of(name: str, start: bytes) -> str:
     if found is None or (found.name == _CRASH and not _is_output(name)):
         return ""
     return found.name if found.name in _STRUCTURED or not is_document_name(name) else ""
+
+
+def format_of_start(name: str, start: bytes) -> str:
+    """The title of the format of a stream of this name that starts so; empty where it is none."""
+    from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415 - start-up
+
+    found = _format_of(name, start)
+    return FORMATS[found].title if found else ""
 
 
 def _is_output(name: str) -> bool:

@@ -16,7 +16,7 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline import unpacked
 from trainspec_validate.pipeline.claims import document_within, may_be_text
 from trainspec_validate.pipeline.unpacked import SEARCH
-from trainspec_validate.system.budget import Count, Limit
+from trainspec_validate.system.budget import Count, Limit, check_time
 
 ZIP: Final = b"PK\x03\x04"
 MOST_LAYERS: Final = 3
@@ -157,6 +157,7 @@ def innermost(stream: BinaryIO, name: str = "", level: int = 0) -> Layered:
         SourceError: a layer is damaged from its start, or cannot be read here.
     """
     while True:
+        check_time()
         start = _after_skipped(stream)
         whole = again(start, stream)
         inner = _unpacked(start, whole, name if not level else "")

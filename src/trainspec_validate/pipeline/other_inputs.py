@@ -12,13 +12,15 @@ from trainspec_validate.model.finding import PassedOver, Unjudged
 from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import NO_VERSION
 from trainspec_validate.pipeline.data_sets import DATA_SET
-from trainspec_validate.pipeline.detect import LOOKS_LIKE_LOG, NO_JOB, NO_STREAM, POINTER, SACCT
+from trainspec_validate.pipeline.detect import NO_JOB, NO_STREAM, POINTER, SACCT
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.pipeline.foreign import REMEDIES
 from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet
+from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG
+from trainspec_validate.pipeline.run_texts import REMEDIES as REMEDIES_OF_TEXTS
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO
 from trainspec_validate.system.boundary import InputError
 
@@ -108,6 +110,7 @@ def _unread(source: FoundSource) -> Unjudged:
         POINTER: "",
         SACCT: "",
         NO_JOB: "",
+        **REMEDIES_OF_TEXTS,
         LOOKS_LIKE_LOG: "write a metric stream, or a log that is read: trainspec import --list",
         NO_STREAM: "see: trainspec import --list",
         NOT_LOOKED_INTO: "name it to have it judged",

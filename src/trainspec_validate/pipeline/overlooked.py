@@ -27,7 +27,6 @@ from trainspec_validate.pipeline.claims import (
 )
 from trainspec_validate.pipeline.data_sets import DATA_SET, holds_tokens, is_of_no_run, is_plain_array
 from trainspec_validate.pipeline.detect import (
-    LOOKS_LIKE_LOG,
     NO_STREAM,
     OWN_STEMS,
     Search,
@@ -35,7 +34,6 @@ from trainspec_validate.pipeline.detect import (
     has_own_stream_name,
     is_checkpoint,
     is_foreign,
-    looks_like_log,
 )
 from trainspec_validate.pipeline.files import (
     QUOTING_SUFFIXES,
@@ -51,6 +49,14 @@ from trainspec_validate.pipeline.files import (
 from trainspec_validate.pipeline.foreign import HELD
 from trainspec_validate.pipeline.layers import MOST_LAYERS, NotFollowedError, TooDeepError
 from trainspec_validate.pipeline.links import is_ours_by_name, leads_to_ours, link_reason
+from trainspec_validate.pipeline.packed_streams import UNREAD_PACKING, packed_stream_reason
+from trainspec_validate.pipeline.run_texts import (
+    LOOKS_LIKE_LOG,
+    MOST_QUOTED,
+    looks_like_log,
+    why_no_stream,
+)
+from trainspec_validate.pipeline.run_texts import REMEDIES as REMEDIES_OF_TEXTS
 from trainspec_validate.pipeline.scripts import IN_SCRIPT, PACKED_IN_SCRIPT, is_script, writes_document
 from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
@@ -62,15 +68,11 @@ from trainspec_validate.system.repository import TOOLS, absent_submodules, absen
 _CLAIMS: Final = "claims to be ours under a name that is not searched"
 _ENVIRONMENT = "pyvenv.cfg"
 _START_BYTES: Final = 262_144
-_READ_PACKINGS: Final = (".gz", ".zst")
-"""Ends of names of compressed streams that are read."""
 _ODD_SUFFIXES: Final = frozenset({".otlp", ".metrics"})
 """Ends of names that exporters give to streams, and other programs to other files."""
 _PROGRAM: Final = re.compile(rb"#!|(?:[^\n]{0,1000}\n){0,100}?#(?:SBATCH|PBS|BSUB|PJM|COBALT)[ \t]")
 """How a program begins: with its interpreter, or with what it asks of a scheduler."""
 _COMMENT: Final = re.compile(rb"^[ \t]{0,100}(?:#|//)[^\n]*\n?", re.MULTILINE)
-_MOST_QUOTED: Final = 5
-"""Lines of a log that a program holds at most; the output of a job can begin with its program."""
 _FIRST_BYTES: Final = 4_096
 _LOG_BYTES: Final = 65_536
 PACKED_DOCUMENT: Final = "is a compressed document"
@@ -99,6 +101,7 @@ _USUAL: Final = {
     _TOML: "write it in YAML or JSON",
     _UNKNOWN_LOG: "write a metric stream",
     LOOKS_LIKE_LOG: "write a metric stream",
+    **REMEDIES_OF_TEXTS,
     NO_SUBMODULE: CHECK_OUT,
 }
 """What to do about a file that is left out for a reason."""
@@ -134,7 +137,7 @@ def overlooked(arguments: Iterable[str], judged: Collection[str]) -> Iterator[Sk
             real = os.path.realpath(file)
             if real not in told:
                 told.add(real)
-                usual = _UNPACK if is_not_searched(reason) else _USUAL.get(reason)
+                usual = _UNPACK if is_not_searched(reason) or reason.endswith(UNREAD_PACKING) else _USUAL.get(reason)
                 remedy = usual or REMEDIES.get(reason, f"name {file.as_posix()}")
                 yield file.as_posix(), reason, f"{remedy} to have it judged"
 
@@ -355,19 +358,18 @@ def _stream_reason(file: Path) -> str:
     if is_candidate(file.name):
         return ""
     if stem == file.name and file.suffix not in _ODD_SUFFIXES:
-        return "" if file.suffix.lower() in QUOTING_SUFFIXES else _log_reason(file)
+        return _log_reason(file)
     from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
-    from trainspec_validate.telemetry.formats.source import SourceError, head_of  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.source import SourceError, head_of, is_compressed  # noqa: PLC0415 - start-up
 
     try:
-        found = detect(head_of(file))
+        reason = "" if is_compressed(file) else packed_stream_reason(file)
+        found = None if reason else detect(head_of(file))
     except (SourceError, OSError):
-        found = None
+        found, reason = None, ""
     if found:
         return f"holds a stream ({found.title}) under a name that is not searched"
-    if is_packed(file.name) and not file.name.endswith(_READ_PACKINGS) and is_stream_name(stem):
-        return "has the name of a stream, and is compressed in a way that is not read"
-    return _log_reason(file) if file.suffix[1:].isdecimal() else ""
+    return reason or packed_stream_reason(file) or (_log_reason(file) if file.suffix[1:].isdecimal() else "")
 
 
 def _log_reason(file: Path) -> str:
@@ -381,6 +383,8 @@ def _log_reason(file: Path) -> str:
         return ""
     if b"\0" in start:
         return ""
+    if file.suffix.lower() in QUOTING_SUFFIXES:
+        return why_no_stream(start, MOST_QUOTED + 1)
     is_program = _PROGRAM.match(start) is not None
     start = _COMMENT.sub(b"", start)
     found = detect(start)
@@ -395,7 +399,7 @@ def _log_reason(file: Path) -> str:
 
 def _has_many_lines(text: bytes, looks_like: Callable[[bytes], bool]) -> bool:
     """Whether a text has more lines of a log than a program quotes."""
-    return any(True for _ in islice(filter(looks_like, text.splitlines()), _MOST_QUOTED, None))
+    return any(True for _ in islice(filter(looks_like, text.splitlines()), MOST_QUOTED, None))
 
 
 def _document_reason(file: Path) -> str:

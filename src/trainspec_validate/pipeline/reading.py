@@ -39,6 +39,7 @@ KIND_UNKNOWN = "TS-DOC-004"
 LOAD_REQUIREMENTS: Mapping[str, str] = {
     "duplicate-key": "TS-DOC-002",
     "too-large": "TS-DOC-003",
+    "too-slow": "TS-DOC-003",
     "too-deep": "TS-DOC-003",
     "too-many-values": "TS-DOC-003",
     "alias-budget": "TS-DOC-003",
@@ -133,7 +134,11 @@ class DocumentSet:
 
     def provides(self, kind: str, name: str) -> bool:
         """Whether a document of this kind and name is in the set, or may be one of it that could not be read."""
-        return any(of.__name__ == kind and one == name for of, one in self._declared) or self.may_be_unread(kind, name)
+        return (kind, name) in self._provided or self.may_be_unread(kind, name)
+
+    @cached_property
+    def _provided(self) -> Set[tuple[str, str]]:
+        return {(kind.__name__, name) for kind, name in self._declared}
 
     @cached_property
     def _declared(self) -> Set[tuple[type[Document], str]]:
@@ -153,19 +158,22 @@ class DocumentSet:
 
     def may_be_unread(self, kind: str, name: str) -> bool:
         """Whether a file that could not be read as a document may hold the one of this kind and name."""
-        for file in self.files.values():
-            if file.is_whole or file.is_empty:
-                continue
-            data = file.source.data if file.source else None
-            if file.kind is None and not isinstance(data, dict):
-                return True
-            metadata = data.get("metadata") if isinstance(data, dict) else None
-            named = metadata.get("name") if isinstance(metadata, dict) else None
-            if file.member is not None and file.member.document.metadata.name != named:
-                named = None  # what it has is no name
-            if (file.kind or kind) == kind and named in {name, None}:
-                return True
-        return False
+        may_be = self._may_be_unread
+        return not may_be.isdisjoint({(kind, name), (kind, None), (None, name), (None, None)})
+
+    @cached_property
+    def _may_be_unread(self) -> Set[tuple[str | None, str | None]]:
+        """Kind and name of what files may hold that could not be read as documents; None is any."""
+        return {_unread_claim(file) for file in self.files.values() if not (file.is_whole or file.is_empty)}
+
+
+def _unread_claim(file: ReadFile) -> tuple[str | None, str | None]:
+    data = file.source.data if file.source else None
+    metadata = data.get("metadata") if isinstance(data, dict) else None
+    named = metadata.get("name") if isinstance(metadata, dict) else None
+    if file.member is not None and file.member.document.metadata.name != named:
+        named = None  # what it has is no name
+    return file.kind, None if named is None else str(named)
 
 
 @dataclass(frozen=True, slots=True)

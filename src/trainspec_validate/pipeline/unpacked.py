@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from trainspec_validate.documents.load import MAX_BYTES
-from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.budget import Count, Limit, OverLimitError, timed
 
 Found = TypeVar("Found")
 _TIMES: Final = 32
@@ -26,6 +26,7 @@ NOT_LOOKED_INTO: Final = (
 )
 
 
+MOST_SECONDS: Final = Limit(SEARCH, 600, "seconds of processor time for one file")
 MOST_OF_ONE: Final = Limit(SEARCH, 192 * 1024**2, "bytes unpacked of one content")
 MOST_FAR: Final = Limit(SEARCH, 512 * 1024**2, f"bytes read in one run behind {_MIB} MiB of each")
 _CUT: Final = "is compressed, and was not searched to its end:"
@@ -70,16 +71,20 @@ def one_run() -> Iterator[None]:
 def once(look: Callable[[Path], Found]) -> Callable[[Path], Found]:
     """Have a function look into a file without documents once in a run, under whatever name; its answer is kept."""
 
+    def in_time(path: Path) -> Found:
+        with timed(MOST_SECONDS):
+            return look(path)
+
     @wraps(look)
     def looked(path: Path) -> Found:
         empty = _EMPTY.get()
         if empty is None:
-            return look(path)
+            return in_time(path)
         key = f"{look.__name__} {os.path.realpath(path)}"
         if key in empty:
             kept: Found = empty[key]
             return kept
-        found = look(path)
+        found = in_time(path)
         if not found:
             empty[key] = found
         return found

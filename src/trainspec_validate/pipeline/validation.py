@@ -16,6 +16,7 @@ from trainspec_validate._version import __version__
 from trainspec_validate.checking.selection import Selection, taken_by
 from trainspec_validate.checking.suppress import Run, SuppressionResult, is_below, silence
 from trainspec_validate.documents.load import MAX_BYTES, LoadError
+from trainspec_validate.model import suggest
 from trainspec_validate.model.finding import (
     CheckResult,
     DocumentSummary,
@@ -159,7 +160,7 @@ def examine(paths: Iterable[str | os.PathLike[str]], terms: Terms) -> Report:
         PartialInputError: as `validate`.
         InputError: as `validate`.
     """
-    with ExitStack() as stack, one_run():
+    with ExitStack() as stack, one_run(), suggest.one_run():
         report, failures = _examine([os.fspath(path) for path in paths], terms, stack)
     index = terms.rules.known_to(load_index()) if terms.rules else load_index()
     left_out = terms.selection.left_out(index, terms.settings, terms.from_settings)

@@ -17,7 +17,7 @@ from trainspec_validate.performance.costs.collectives import best
 from trainspec_validate.performance.costs.network import Link, Network
 from trainspec_validate.performance.derived.cluster import compute_nics, domain_rate
 from trainspec_validate.performance.topology.graph import domain_latency_seconds
-from trainspec_validate.rules import NotApplicable, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, rule
 
 _KEY = "observed_nodes"
 _SHOWN = 8
@@ -187,6 +187,18 @@ def observed_condition(cluster: ClusterProfile) -> Iterator[Violation]:
             yield from _ports(cluster, i, node, group)
     if not judged:
         raise NotApplicable("no file of a node states links, errors or checks")
+    _known_faults(cluster)
+
+
+def _known_faults(cluster: ClusterProfile) -> None:
+    """Leave open whether an Xid that the table of its maker lacks takes a device out of use."""
+    for i, node, _ in _nodes(cluster):
+        for j, one in enumerate(node.devices):
+            for k, fault in enumerate(one.faults):
+                if xid(fault) is None and not _counts(fault):
+                    place = at(cluster, _KEY, i, "devices", j, "faults", k)
+                    reason = f"has {fault} of {node.name}/{one.name}, which the table of NVIDIA does not have"
+                    raise Uncovered(place, reason, "look it up in the notes of the driver")
 
 
 def _device(

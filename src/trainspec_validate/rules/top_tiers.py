@@ -12,7 +12,7 @@ from trainspec_validate.documents.types.fabric import Fabric, FabricTier
 from trainspec_validate.model.units import bits_per_second, number
 from trainspec_validate.performance.costs.fabric import Layer, interfaces_by_layer, most_interfaces, oversubscription
 from trainspec_validate.performance.derived.job import attached, attached_compute, fabric_num_nodes, num_planes_of
-from trainspec_validate.rules import NotApplicable, Violation, at, require, rule
+from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, require, rule
 from trainspec_validate.rules._machine import with_nics
 
 TREES = frozenset({"fat-tree", "rail-optimised"})
@@ -20,6 +20,8 @@ TREES = frozenset({"fat-tree", "rail-optimised"})
 TOLERANCE = 0.01
 GROUP_FACTOR = 100
 """A machine may fill a part of a group, but not less than a hundredth."""
+_SPLITS = frozenset({2.0, 4.0})
+"""Ports into which one port of a switch is split where tiers have ports of different rates."""
 RATIO_TOLERANCE = 0.02
 """Published ratios carry two or three digits."""
 
@@ -94,25 +96,66 @@ def tier_ports(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-TOP-010")
 def tier_links(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Bandwidth that goes up from one tier arrives at the next."""
-    judged = False
-    for index, fabric in _trees(cluster):
-        for level, (lower, upper) in enumerate(pairwise(fabric.tiers), start=1):
-            up, down = _up(lower), _down(upper)
-            if not up or not down or not lower.num_switches or not upper.num_switches:
-                continue
-            judged = True
-            rising, arriving = up * lower.num_switches, down * upper.num_switches
-            if not isclose(rising, arriving, rel_tol=TOLERANCE):
-                yield Violation(
-                    at(cluster, "fabrics", index, "tiers", level, "num_switches"),
-                    f"{number(lower.num_switches)} {lower.name} switches send {bits_per_second(rising)} up, "
-                    f"but {number(upper.num_switches)} {upper.name} ones take {bits_per_second(arriving)}",
-                    f"{upper.name} needs {rising / down:g} switches with {upper.num_down_ports} ports down",
-                    related=((at(cluster, "fabrics", index, "tiers", level - 1), bits_per_second(rising)),),
-                )
-    if not judged:
-        raise NotApplicable("no two tiers state switches, ports and rates")
+    """Bandwidth that goes up from one tier arrives at the next; without rates, cables are counted."""
+    found = [
+        (index, level, *pair)
+        for index, fabric in _trees(cluster)
+        for level, pair in enumerate(pairwise(fabric.tiers), 1)
+    ]
+    if not found:
+        raise NotApplicable("no tree has two tiers")
+    unjudged: Unresolved | None = None
+    for index, level, lower, upper in found:
+        place = at(cluster, "fabrics", index, "tiers", level, "num_switches")
+        below = at(cluster, "fabrics", index, "tiers", level - 1)
+        absent = _absent(lower, upper)
+        if absent is not None:
+            reason, remedy = f"does not state {absent} between {lower.name} and {upper.name}", f"add {absent}"
+            unjudged = unjudged or Unresolved(at(cluster, "fabrics", index, "tiers", level), reason, remedy)
+            continue
+        lower_count, upper_count = lower.num_switches or 0, upper.num_switches or 0
+        up, down = _up(lower), _down(upper)
+        if up and down:
+            rising, arriving = up * lower_count, down * upper_count
+        else:
+            rising, arriving = float((lower.num_up_ports or 0) * lower_count), float(_num_down(upper) * upper_count)
+            down = float(_num_down(upper))
+        if isclose(rising, arriving, rel_tol=TOLERANCE):
+            continue
+        counted = not (up and _down(upper))
+        words = _cables if counted else bits_per_second
+        if counted and max(rising, arriving) / min(rising, arriving) in _SPLITS:
+            reason = (
+                f"does not state the rates of {_cables(rising)} of {lower.name} and {_cables(arriving)} of {upper.name}"
+            )
+            unjudged = unjudged or Unresolved(place, reason, "add port_bandwidth_bytes_per_second to both tiers")
+            continue
+        yield Violation(
+            place,
+            f"{number(lower_count)} {lower.name} switches send {words(rising)} up, "
+            f"but {number(upper_count)} {upper.name} ones take {words(arriving)}",
+            f"{upper.name} needs {rising / down:g} switches with {upper.num_down_ports} ports down",
+            related=((below, words(rising)),),
+        )
+    if unjudged is not None:
+        raise unjudged
+
+
+def _absent(lower: FabricTier, upper: FabricTier) -> str | None:
+    """The first count that two tiers lack for a comparison of their cables, by its key and tier; None for none."""
+    if lower.num_up_ports == 0:
+        return None if upper.num_down_ports else f"num_down_ports of {upper.name}"
+    wanted = (
+        ("num_switches", lower, lower.num_switches),
+        ("num_up_ports", lower, lower.num_up_ports),
+        ("num_switches", upper, upper.num_switches),
+        ("num_down_ports", upper, upper.num_down_ports),
+    )
+    return next((f"{key} of {tier.name}" for key, tier, value in wanted if not value), None)
+
+
+def _cables(num: float) -> str:
+    return f"{number(num)} cables"
 
 
 @rule("TS-TOP-011")
@@ -154,7 +197,7 @@ def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
 
 @rule("TS-TOP-012")
 def leaf_count(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The first tier has no more switches than its groups can be cabled to."""
+    """The first tier has a switch for each group, and no more switches than its groups can be cabled to."""
     judged = False
     for index, fabric in _trees(cluster, every=True):
         leaf = fabric.tiers[0]
@@ -170,6 +213,13 @@ def leaf_count(cluster: ClusterProfile) -> Iterator[Violation]:
         size = leaf.group_num_nodes or 1
         groups = ceil(fabric_num_nodes(cluster, fabric) / size)
         most = groups * per_node
+        if leaf.group_num_nodes and leaf.num_switches < groups:
+            yield Violation(
+                at(cluster, "fabrics", index, "tiers", 0, "num_switches"),
+                f"{number(groups)} groups of {number(size)} nodes meet at {number(leaf.num_switches)} {leaf.name} "
+                "switches, and nodes of several groups share none",
+                f"at least {number(groups)} switches, or the number of nodes that one holds in group_num_nodes",
+            )
         if leaf.num_switches > most:
             yield Violation(
                 at(cluster, "fabrics", index, "tiers", 0, "num_switches"),

@@ -6,9 +6,15 @@ nesting, keys, decoded bytes and seconds where they are produced, and refuses an
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+Piece = TypeVar("Piece")
+Record = TypeVar("Record")
 LIMITS: Final[dict[str, Limit]] = {}
 """Every limit by name, for the table in SECURITY.md and its test."""
 
@@ -59,12 +65,104 @@ class Count:
 
     limit: Limit
     used: float = 0
+    _num_left: int = 0
+    """Calls until the time is looked at again."""
 
     def add(self, number: float = 1) -> None:
         """Count more of it.
 
         Raises:
-            OverLimitError: the sum passes the limit.
+            OverLimitError: the sum passes the limit, or the time for the input is over.
         """
         self.used += number
         self.limit.check(self.used)
+        self._num_left -= 1
+        if self._num_left < 0:
+            self._num_left = _CALLS_A_LOOK
+            check_time()
+
+
+@contextmanager
+def timed(limit: Limit) -> Iterator[None]:
+    """Give what reads one input in this thread at most so many processor seconds; a busy machine takes none of them.
+
+    Time is looked at where counts are added to, and where `check_time` is called.
+
+    >>> with timed(Limit("a riddle", 60, "seconds of processor time")):
+    ...     check_time()
+    >>> check_time()
+    """
+    token = _DEADLINE.set((limit, time.thread_time() + limit.most))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def check_time() -> None:
+    """Look at the time of the input that is being read.
+
+    Raises:
+        OverLimitError: it is over.
+    """
+    limit, end = _DEADLINE.get() or (None, 0)
+    if limit is not None and time.thread_time() > end:
+        raise OverLimitError(limit)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Processor seconds that a reader takes for a stream in its thread, held against the bytes that it has read.
+
+    The processing of the records between two of them is not counted.
+    """
+
+    limit: Limit
+    """Seconds for each million bytes."""
+    free_seconds: float
+    """Seconds that any stream may take."""
+    num_bytes: int = 0
+    _spent: float = 0
+    _since: float = 0
+    """Processor time of the thread when the reader was asked for its next record."""
+    _num_read: int = 0
+
+    def read(self, pieces: Iterable[Piece], size: Callable[[Piece], int]) -> Iterator[Piece]:
+        """The input of the reader; every 256th piece is followed by a look at the time.
+
+        Raises:
+            OverLimitError: the reader took too long.
+        """
+        for piece in pieces:
+            self.num_bytes += size(piece)
+            self._num_read += 1
+            if not self._num_read & _CALLS_A_LOOK:
+                self._check(self._spent + time.thread_time() - self._since)
+            yield piece
+
+    def given(self, records: Iterable[Record]) -> Iterator[Record]:
+        """The records of the reader.
+
+        Raises:
+            OverLimitError: the reader took too long.
+        """
+        each = iter(records)
+        while True:
+            self._since = time.thread_time()
+            try:
+                record = next(each)
+            except StopIteration:
+                return
+            finally:
+                self._spent += time.thread_time() - self._since
+            self._check(self._spent)
+            yield record
+
+    def _check(self, seconds: float) -> None:
+        if seconds > self.free_seconds + self.limit.most * self.num_bytes / 1e6:
+            raise OverLimitError(self.limit)
+
+
+_CALLS_A_LOOK: Final = 255
+_DEADLINE: ContextVar[tuple[Limit, float] | None] = ContextVar("deadline", default=None)
+"""The limit of the input that this thread reads, and the processor time of the thread at which it is reached."""

@@ -30,6 +30,7 @@ _WIDTHS = {
 }
 _FLOATS = {1: "F32", 2: "F64", 14: "BF16", 19: "F16"}
 INTEGER_64 = 9
+_INTEGER_32 = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,11 @@ class Index:
     is_little: bool
     """Whether numbers begin with their lowest byte."""
     tensors: tuple[Tensor, ...]
+
+    def counter(self, name: str) -> Tensor | None:
+        """The whole number with just this name; None where there is none."""
+        kinds = (INTEGER_64, _INTEGER_32)
+        return next((one for one in self.tensors if one.name == name and one.kind in kinds and not one.shape), None)
 
     def scalar(self, ends: Iterable[str]) -> Tensor | None:
         """The one whole number whose key ends in one of these words; None where there is none, or several."""

@@ -9,7 +9,7 @@ from typing import Any
 from trainspec_validate.checkpoints.limits import JSON_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
 from trainspec_validate.checkpoints.stated_steps import stated_steps
-from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUCCESS = "commit_success.txt"
 _SHARDING = "_sharding"
@@ -35,7 +35,7 @@ def read_parts(checkpoint: Checkpoint, path: str) -> None:
     elif _BY_PROCESS.search(path):
         data = _read(checkpoint, path)
         if data is not None and arrays_in(data) is None:
-            checkpoint.report("container", path, "the file has no list of arrays with names", _BROKEN)
+            checkpoint.report("container", path, "the file has no list of arrays with names and shapes", _BROKEN)
 
 
 def read_item(checkpoint: Checkpoint, paths: list[str]) -> None:
@@ -51,10 +51,20 @@ def arrays_in(data: Any) -> list[str] | None:
     held = data.get("array_metadatas") if isinstance(data, dict) else None
     listed = held if isinstance(held, list) else []
     inner = [one.get("array_metadata") if isinstance(one, dict) else None for one in listed]
-    names = [one.get("param_name") if isinstance(one, dict) else None for one in inner]
-    return (
-        [str(name) for name in names] if isinstance(held, list) and all(isinstance(one, str) for one in names) else None
-    )
+    if not isinstance(held, list) or not all(map(_is_of_an_array, inner)):
+        return None
+    return [str(one["param_name"]) for one in inner if isinstance(one, dict)]
+
+
+def _is_of_an_array(value: Any) -> bool:
+    """Whether a mapping has the keys without which Orbax restores nothing.
+
+    https://github.com/google/orbax/blob/main/checkpoint/orbax/checkpoint/_src/metadata/array_metadata_store.py,
+    _from_dict
+    """
+    sizes = [value.get(key) for key in ("write_shape", "chunk_shape")] if isinstance(value, dict) else [None]
+    are_sizes = all(isinstance(one, list) and all(map(is_count, one)) for one in sizes)
+    return are_sizes and isinstance(value.get("param_name"), str)
 
 
 def faults_of_tree(checkpoint: Checkpoint, folder: str, tree: dict[str, Any]) -> Iterator[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
-from trainspec_validate.checkpoints.trainer_files import MARK, num_ranks
+from trainspec_validate.checkpoints.trainer_files import MARK, RANDOM_STATES, is_of_accelerate, num_ranks
 from trainspec_validate.checkpoints.view import Checkpoint
 
 # https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/checkpointing.py, save_accelerator_state
-_RNG = re.compile(r"^random_states_(?P<rank>\d{1,7})\.pkl$")
 _OPTIMIZER = re.compile(r"^optimizer(_\d+)?(\.bin|/)")
 _SCHEDULE = re.compile(r"^scheduler(_\d+)?\.bin$")
 _CUSTOM = re.compile(r"^custom_checkpoint_\d+\.pkl$")
@@ -17,8 +16,6 @@ _OF_NO_MODEL = re.compile(
     r"^(optimizer(_\d+)?(\.bin|/.*)|(scheduler|sampler|dl_state_dict)(_\d+)?\.bin|scaler\.pt|random_states_\d+\.pkl"
     r"|custom_checkpoint_\d+\.pkl)$"
 )
-_OF_A_SAVE = frozenset({"optimizer.bin", "scheduler.bin"})
-"""Its names of both; the Trainer of Hugging Face has scheduler.pt."""
 _ITEM = re.compile(
     r"^(?P<stem>model|pytorch_model|optimizer|scheduler)(?:_(?P<number>[1-9]\d{0,3}))?(?P<end>\.safetensors|\.bin)$"
 )
@@ -29,8 +26,8 @@ _EARLIER = "resume from an earlier checkpoint"
 
 def read(checkpoint: Checkpoint) -> None:
     """Add which items are missing without which `load_state` fails, or continues with other state."""
-    ranks = {int(match["rank"]): path for path in checkpoint.files if (match := _RNG.match(path))}
-    if MARK in checkpoint.files or not (ranks or checkpoint.files.keys() >= _OF_A_SAVE):
+    ranks = {int(match["rank"]): path for path in checkpoint.files if (match := RANDOM_STATES.match(path))}
+    if MARK in checkpoint.files or not (ranks or is_of_accelerate(checkpoint.files)):
         return
     checkpoint.formats.append("Accelerate")
     checkpoint.examined |= {"resume-state", "rng"}

@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.trainer_files import (
     SCHEDULE,
     fsdp_state,
     is_checkpoint,
+    is_of_accelerate,
     is_step_name,
     num_ranks,
     resume_state,
@@ -32,7 +33,8 @@ def read(checkpoint: Checkpoint) -> None:
     state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
     if state == [_SETTINGS] and _CONFIG.intersection(held):
         checkpoint.unread[_SETTINGS] = "holds settings of the Trainer, and no file with weights is next to it"
-    is_named = is_step_name(checkpoint.root.name) and not any(name.endswith(".distcp") for name in held)
+    is_of_others = is_of_accelerate(held) or any(name.endswith(".distcp") for name in held)
+    is_named = is_step_name(checkpoint.root.name) and not is_of_others
     is_whole = MARK in checkpoint.files
     if not (is_checkpoint(checkpoint.root.name, held) if is_whole else is_named and _holds_state(held)):
         return

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_validate.checkpoints.boundary import CUT, judged
+from trainspec_validate.checkpoints.formats._double import tell_double, whole_of
 from trainspec_validate.checkpoints.limits import JSON_BYTES, within
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file, read_json, read_small
 from trainspec_validate.checkpoints.paths import fault
@@ -22,8 +23,6 @@ from trainspec_validate.checkpoints.view import OWN_STEPS, Checkpoint, StepClaim
 from trainspec_validate.system.boundary import reason_of
 
 SUFFIX = ".safetensors"
-_INDEX = tuple(f".{end}.index.json" for end in ("safetensors", "bin", "h5", "msgpack"))
-"""Of the shards of safetensors, PyTorch, TensorFlow and Flax, which Hugging Face writes alike."""
 _NUMBERED = re.compile(
     r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
 )
@@ -78,7 +77,7 @@ def read(checkpoint: Checkpoint) -> None:
     num_bytes = Counter[str]()
     for piece in checkpoint.pieces:
         num_bytes[piece.path] += piece.num_bytes
-    for path in [path for path in checkpoint.files if path.endswith(_INDEX)]:
+    for path in [path for path in checkpoint.files if whole_of(path)]:
         with judged(checkpoint, path, "the index"):
             _read_index(checkpoint, path, headers, num_bytes)
     _check_numbers(checkpoint)
@@ -227,6 +226,7 @@ def _read_index(
         elif target in headers:
             _compare(checkpoint, path, file, names, headers[target])
     prefix = f"{folder}/" if folder else ""
+    tell_double(checkpoint, path, {f"{prefix}{file}": names for file, names in by_file.items()})
     shards = [f"{prefix}{file}" for file in by_file]
     if headers.keys() >= set(shards):
         _check_total(checkpoint, path, index.get("metadata"), {shard: num_bytes.get(shard, 0) for shard in shards})
@@ -277,6 +277,6 @@ def _check_numbers(checkpoint: Checkpoint) -> None:
 def _check_index(checkpoint: Checkpoint, whole: str, num_shards: int, total: int) -> None:
     """Transformers and Diffusers find the tensors of several files by the index alone, and write it after them."""
     checkpoint.examined.add("mark")
-    if f"{whole}.index.json" not in checkpoint.files:
+    if whole not in map(whole_of, checkpoint.files):
         words = f"{num_shards:,} of {total:,} shards are there, and no {whole}.index.json, which is written after them"
         checkpoint.report("mark", "", words, "the save was interrupted, or the copy: restore the index too")

@@ -18,6 +18,10 @@ _BROKEN = "resume from an earlier checkpoint"
 # `optimizer.iterations` of Keras and `global_step` of TensorFlow 1 count optimizer steps; the number in the name of a
 # checkpoint counts saves unless the program says otherwise: tensorflow/python/checkpoint/checkpoint_management.py
 _UPDATES = ("_iterations", "iterations", "iter", "global_step")
+_STEP = "step"
+"""Variable that programs count steps in: https://www.tensorflow.org/guide/checkpoint."""
+_SAVES = "save_counter"
+"""Variable that `tf.train.Checkpoint.save` counts its calls in, and names files by."""
 _STAGED = re.compile(rf"(^|/)[^/]+{STAGING}/part-\d+-of-\d+\.")
 
 
@@ -131,19 +135,29 @@ def _check_tensors(checkpoint: Checkpoint, path: str, index: Index) -> None:
 
 def _claim(checkpoint: Checkpoint, prefix: str, index: Index) -> None:
     """The number of steps in the state is the step; the number in the name may count saves."""
-    counter = index.scalar(_UPDATES)
-    path = shard_name(prefix, counter.shard, index.num_shards) if counter else ""
-    if counter is None or not checkpoint.is_bundle or not index.is_little or path not in checkpoint.files:
+    if not checkpoint.is_bundle or not index.is_little:
         return
+    step = _count(checkpoint, prefix, index, index.scalar(_UPDATES) or index.counter(_STEP))
+    if step is not None:
+        checkpoint.step = step
+    saves = _count(checkpoint, prefix, index, index.counter(_SAVES))
+    if saves is not None:
+        checkpoint.stated[f"{prefix}{INDEX}"] = {_SAVES: saves}
+
+
+def _count(checkpoint: Checkpoint, prefix: str, index: Index, counter: Tensor | None) -> int | None:
+    """The whole number from 0 in a tensor; None where there is none."""
+    path = shard_name(prefix, counter.shard, index.num_shards) if counter else ""
+    if counter is None or path not in checkpoint.files:
+        return None
     try:
         with open_file(checkpoint.root / path) as file:
             file.seek(counter.offset)
             content = file.read(counter.num_bytes)
     except OSError:
-        return
+        return None
     step = int.from_bytes(content, "little", signed=True)
-    if len(content) == counter.num_bytes and 0 <= step < 1 << 62:
-        checkpoint.step = step
+    return step if len(content) == counter.num_bytes and 0 <= step < 1 << 62 else None
 
 
 def _tell_staging(checkpoint: Checkpoint) -> None:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.bundles import counts_saves
 from trainspec_validate.checkpoints.formats import keras
-from trainspec_validate.checkpoints.lone_values import NOTHING, words_of
+from trainspec_validate.checkpoints.lone_values import words_of
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file
 from trainspec_validate.checkpoints.pickle_code import code_after, code_at_start, code_of
 from trainspec_validate.checkpoints.pickle_content import Content
@@ -161,7 +161,7 @@ def read_bare(checkpoint: Checkpoint, path: str) -> None:
             content = follow(file)
             tell_code(checkpoint, path, content)
             _tell_misfits(checkpoint, path, content)
-            _note_empty(checkpoint, path, content)
+            _note_lone(checkpoint, path, content)
             if content.value == _LEGACY_MAGIC:
                 _read_legacy(checkpoint, path, file)
                 tell_code(checkpoint, path, code_after(file))  # what a second call of a loader reads
@@ -220,7 +220,7 @@ def _read_legacy(checkpoint: Checkpoint, path: str, file: BinaryIO) -> None:
         content = follow(file)
         if place == _LEGACY_STATE:
             _state_steps(checkpoint, path, content.value)
-            _note_empty(checkpoint, path, content)
+            _note_lone(checkpoint, path, content)
         tell_code(checkpoint, path, content)
         _tell_misfits(checkpoint, path, content)
         references += content.references
@@ -265,7 +265,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                 _tell_lacks(checkpoint, archive, lacks_of_container(container, name, content.references))
                 _tell_misfits(checkpoint, archive.path, content, f"{archive.label!r}: " if archive.label else "")
                 if not found:
-                    _note_empty(checkpoint, archive.path, content)
+                    _note_lone(checkpoint, archive.path, content)
                     found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
             if absent := _missing_state(archive, container):
@@ -288,10 +288,10 @@ def _programs(container: Zip) -> list[str]:
     return [*_programs_in(container), *keras.programs_in(container)]
 
 
-def _note_empty(checkpoint: Checkpoint, path: str, content: Content) -> None:
-    checkpoint.empty.discard(path)
-    if words_of(content) == NOTHING:
-        checkpoint.empty.add(path)
+def _note_lone(checkpoint: Checkpoint, path: str, content: Content) -> None:
+    checkpoint.lone.pop(path, None)
+    if words := words_of(content):
+        checkpoint.lone[path] = words
 
 
 def _note_values(checkpoint: Checkpoint, archive: Archive, container: Zip) -> None:

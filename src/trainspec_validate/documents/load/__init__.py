@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from trainspec_validate.documents.load._base import (
     MAX_BYTES,
+    MAX_SECONDS,
     MAX_TEXT_BYTES,
     Ambiguous,
     LoadError,
@@ -21,6 +22,7 @@ from trainspec_validate.documents.load._base import (
 )
 from trainspec_validate.model.finding import Pointer, Span
 from trainspec_validate.system.boundary import open_regular, untrusted
+from trainspec_validate.system.budget import OverLimitError, timed
 
 __all__ = [
     "MAX_BYTES",
@@ -106,7 +108,14 @@ def load_text(
 
     Raises LoadError with the code of what is wrong and, wherever there is one, the place.
     """
-    text = _decode(text)
+    try:
+        with timed(MAX_SECONDS):
+            return _load(_decode(text), path, format, older=older)
+    except OverLimitError as error:
+        raise LoadError("too-slow", str(error), "make it smaller, or split it") from error
+
+
+def _load(text: str, path: str, format: Format | None, *, older: bool) -> Source:  # noqa: A002
     if not text.strip():
         text = ""  # a tab or a no-break space is no error of its own where there is nothing else
     if format == "yaml":

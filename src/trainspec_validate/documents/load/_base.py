@@ -14,6 +14,7 @@ LoadErrorCode = Literal[
     "unreadable",
     "not-utf8",
     "too-large",
+    "too-slow",
     "too-deep",
     "too-many-values",
     "syntax",
@@ -34,6 +35,8 @@ MAX_VALUES = int(Limit("a document", 2_500_000, "keys and values, aliases expand
 MAX_ITEMS = int(Limit("a cluster profile, training plan or checkpoint policy", 10_000, "items of one list").most)
 MAX_LAYOUT_ITEMS = int(Limit("the layout of a cluster profile", 100_000, "items of one list").most)
 MAX_ANCHORS = int(Limit("a document", 100_000, "anchors").most)
+MAX_SECONDS = Limit("a document", 600, "seconds of processor time")
+"""The slowest document within the other limits takes 16."""
 MAX_KEY_LENGTH = int(Limit("a document", 1_024, "characters of one key").most)
 MAX_TEXT_BYTES = int(Limit("a document", 65 * 1024 * 1024, "bytes of memory for its text").most)
 MAX_NUMBER_LENGTH = int(Limit("a document", 400, "characters of one number").most)

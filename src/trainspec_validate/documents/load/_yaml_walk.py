@@ -11,6 +11,7 @@ from yaml import events
 from trainspec_validate.documents.load._base import Offsets
 from trainspec_validate.documents.load._lookup import Lookup, Request, Wanted
 from trainspec_validate.model.finding import Span
+from trainspec_validate.system.budget import check_time
 
 _STARTS = (events.MappingStartEvent, events.SequenceStartEvent)
 _MAX_LINE_WITH_COMMENT = 1000
@@ -25,6 +26,7 @@ class _Chunks:
         self.position = 0
 
     def read(self, size: int = -1, /) -> str:
+        check_time()
         start, self.position = self.position, self.position + size if size >= 0 else len(self.text)
         return self.text[start : self.position]
 

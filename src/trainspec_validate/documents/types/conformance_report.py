@@ -132,6 +132,21 @@ class Machine(Record, frozen=True, kw_only=True):
     """Devices, where there are any."""
 
 
+class ReportNode(Record, frozen=True, kw_only=True):
+    """A node that ranks could run on."""
+
+    name: Name
+    """Name of the node in `--node`, and in the tasks."""
+    machine: Count
+    """Number of its machine in this report: nodes with the same number are one machine under several names."""
+    system: Text
+    """Operating system and version."""
+    num_processors: Count
+    """Processors that the agent of the suite could use there."""
+    memory_bytes: Annotated[int, Meta(ge=0, le=2**60, extra_json_schema={"x-unit": "By"})]
+    """Main memory of the node, in bytes."""
+
+
 class ConformanceReport(Record, frozen=True, kw_only=True, tag_field="kind", tag="ConformanceReport"):
     """Results of a conformance test of a stack; `trainspec-conformance verify` judges it again from its evidence."""
 
@@ -153,6 +168,8 @@ class ConformanceReport(Record, frozen=True, kw_only=True, tag_field="kind", tag
     """Components and versions, as the stack said itself."""
     machine: Machine
     """Where the suite ran."""
+    nodes: tuple[ReportNode, ...] = ()
+    """Nodes that the ranks ran on, in the order of the ranks; none where they ran on the machine of the suite."""
     command: tuple[Text, ...]
     """Command that does the same again."""
     claims: Claims

@@ -204,6 +204,10 @@ def put_launched(draft: Draft) -> Any:
     draft.used.add("mixed_precision")
     launched = Draft(inner)
     write_accelerate(launched)
+    own = _asked_by_program(draft)
+    if own and launched.get("parallelism", "sharding") == "none":
+        launched.drop([("parallelism", "sharding")], own)
+        draft.unknown["parallelism", "sharding"] = own
     for place in _LAUNCHED:
         if (value := launched.get(*map(str, place))) is not None:
             draft.put(place, value, launched.derived.get(place, ""))
@@ -213,6 +217,16 @@ def put_launched(draft: Draft) -> Any:
         draft.put_records(("memory", "offload"), offload, launched.derived.get(("memory", "offload"), ""))
     sharded = str(inner.get("distributed_type")).upper() in {"FSDP", "DEEPSPEED"}
     return launched.get("parallelism", "sharding") if sharded else None
+
+
+def _asked_by_program(draft: Draft) -> str:
+    """Why the program shards whatever its launcher says: arguments of its own ask for it; empty where none does."""
+    for name in ("deepspeed", "fsdp"):
+        asked = draft.values.get(name)
+        if asked not in (None, False, "", [], {}):
+            what = f" {asked[:120]}" if isinstance(asked, str) else ""
+            return f"{name}{what} of the program goes before the launcher, and what it asks for is not read here"
+    return ""
 
 
 def launched_ranks(draft: Draft, world: int | None, source: str) -> tuple[int | None, str]:

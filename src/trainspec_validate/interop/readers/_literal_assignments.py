@@ -12,7 +12,8 @@ from trainspec_validate.interop.readers._plan_parts import LARGEST
 MAX_CHARACTERS = 256 * 1024
 _MAX_NODES = 50_000
 _MAX_DEPTH = 32
-_DEEP = re.compile(r"(?:[-+~(\[{][ \t]*){40}|(?:\b(?:not|lambda|await)\b[ \t:]*){20}|(?:\*\*[ \t]*\w*[ \t]*){20}")
+_MAX_PARTS = 8
+_DEEP = re.compile(r"(?:(?:[-+~(\[{]|\b(?:not|lambda|await)\b:?)\s*+){40}")
 """Nested signs of which a parser would need a deep stack."""
 _CHANGES_ALL = frozenset({"exec", "eval", "globals", "locals", "vars", "setattr"})
 """Functions with which code may set any name."""
@@ -100,7 +101,7 @@ class _Reader:
             case ast.Name(id=name):
                 return self.values.get(name, Reference(name))
             case ast.Attribute():
-                return Reference(ast.unparse(node)[:200])
+                return self.dotted(node)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return self.product(-1, self.value(operand, depth + 1))
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
@@ -119,6 +120,15 @@ class _Reader:
         if not all(isinstance(key, str) for key, _ in pairs):
             return "${code}"
         return {key: self.value(value, depth + 1) for key, value in pairs}
+
+    @staticmethod
+    def dotted(node: ast.expr) -> str:
+        """The dotted name that attributes spell; code where they are those of a value, or more than a few."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
+            parts.append(node.attr)
+            node = node.value
+        return Reference(".".join([node.id, *reversed(parts)])) if isinstance(node, ast.Name) else "${code}"
 
     @staticmethod
     def product(one: Any, other: Any) -> Any:

@@ -61,6 +61,11 @@ _TABLE: tuple[tuple[str, str, tuple[Pointer, ...]], ...] = (
         r"index",
         (("model", "num_key_value_heads"), ("model", "attention")),
     ),
+    (
+        r"^(?:use_|enable_|is_|with_)?(?:fp16|float16|bf16|bfloat16|half(?:_precision)?|amp|autocast|mixed_precision)\Z",
+        r"\Z.",
+        tuple(("precision", key) for key in ("compute", "parameters", "gradients", "reduction")),
+    ),
     (r"clip_?grad|grad\w*_clip|(?:^|_)clip_norm", r"adaptive", (("optimizer", "clipping"),)),
 )
 """Words in a name, words with which it is about something else, and what such a setting decides."""
@@ -82,7 +87,7 @@ def decides(name: str, value: object) -> Iterator[Pointer]:
     ([('optimizer', 'learning_rate', 'final')], [], [])
     """
     plain = name.lower().lstrip("-").replace("-", "_")[:200]
-    last = plain.rpartition(".")[2]
+    last = plain.removesuffix(".enabled").removesuffix(".enable").rpartition(".")[2]
     if value in _IDLE or _ELSEWHERE.search(plain):
         return
     for words, without, pointers in _RULES:

@@ -192,7 +192,9 @@ def _write_model(draft: Draft) -> None:
     untied = draft.flag("no_weight_tying")
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
-    draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
+    if draft.copy(("model", "vocabulary_size"), "padded_vocab_size") is None:
+        draft.look("make_vocab_size_divisible_by")
+        draft.lacks(("model", "vocabulary_size"), "the tokenizer defines it; the file only names the tokenizer")
 
 
 def _leave_other_layers_open(draft: Draft) -> None:

@@ -63,10 +63,12 @@ def _failures(run: RunView) -> Iterator[Violation]:
     if last_end(run) is not None:
         return
     for number, file in enumerate(run.files):
-        if file.end and is_failure(file.end[1]):
+        form = FORMATS[file.format]
+        has_program = form.metrics != frozenset() or not form.events  # a kernel log is of no program
+        if file.end and has_program and is_failure(file.end[1]):
             offset, words = file.end
             what = words if words.startswith("the log ends") else f"{words}, and ends so"
-            unread = f"; {UNREAD}" if FORMATS[file.format].metrics == frozenset() else ""
+            unread = f"; {UNREAD}" if form.metrics == frozenset() else ""
             yield Violation(Location(number, offset), f"{what}{unread}", "look for the cause at this line")
 
 

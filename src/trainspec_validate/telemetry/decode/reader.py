@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from trainspec_validate.documents.types.stream import Head
-from trainspec_validate.system.budget import Count
+from trainspec_validate.system.budget import Count, Meter
 from trainspec_validate.telemetry.decode.batch import Batch
 from trainspec_validate.telemetry.decode.line_decoder import BlockDecoder
 from trainspec_validate.telemetry.decode.names import Names
@@ -21,7 +21,7 @@ from trainspec_validate.telemetry.decode.run_file import (
 )
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.native import read_line
-from trainspec_validate.telemetry.formats.source import Block, SourceError, blocks, lines
+from trainspec_validate.telemetry.formats.source import FREE_SECONDS, MOST_SECONDS, Block, SourceError, blocks, lines
 from trainspec_validate.telemetry.kernels import jit
 
 _HEAD_BLOCK_BYTES = 65_536
@@ -55,8 +55,9 @@ def _batches(stretch: Stretch, names: Names, facts: FileFacts, *, in_columns: bo
         yield from foreign_batches(stretch.file, names, facts)
         return
     decoder = decoder_of(RowBuilder(names, facts, stretch.file.head))
-    for block in blocks(stretch.file.path, stretch.start, stretch.end):
-        yield decoder(block)
+    meter = Meter(MOST_SECONDS, FREE_SECONDS)
+    found = meter.read(blocks(stretch.file.path, stretch.start, stretch.end), lambda block: len(block.content))
+    yield from meter.given(map(decoder, found))
 
 
 def have_order(files: Iterable[RunFile]) -> bool:

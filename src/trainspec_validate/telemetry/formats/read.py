@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from typing import BinaryIO, Final, Protocol, cast
 
-from trainspec_validate.system.budget import Limit
+from trainspec_validate.system.budget import Limit, Meter
 from trainspec_validate.telemetry.formats.copies import without_copies
 from trainspec_validate.telemetry.formats.ends import with_ends
 from trainspec_validate.telemetry.formats.format import StreamFormat
@@ -16,7 +16,14 @@ from trainspec_validate.telemetry.formats.frames import frames
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_lines
 from trainspec_validate.telemetry.formats.rhythm import with_rhythm
-from trainspec_validate.telemetry.formats.source import MAX_LINE_BYTES, SourceError, cut_off, lines_of
+from trainspec_validate.telemetry.formats.source import (
+    FREE_SECONDS,
+    MAX_LINE_BYTES,
+    MOST_SECONDS,
+    SourceError,
+    cut_off,
+    lines_of,
+)
 from trainspec_validate.telemetry.formats.transcript import Transcript
 from trainspec_validate.telemetry.formats.unread import num_reports, says_lost
 
@@ -69,6 +76,8 @@ def read(
     if not format.module:
         raise ValueError(f"{format.name} has no lines; `parquet.read` reads it")
     transcript = Transcript(format, name, given or Given(), clock=format.clock)
+    meter = Meter(MOST_SECONDS, FREE_SECONDS)
+    lines = meter.read(lines, _size)
     if format.module == "native":
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
@@ -80,7 +89,7 @@ def read(
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)
     offset = 0
-    for found in entries:
+    for found in meter.given(entries):
         offset = found[0]
         transcript.num_refusals += isinstance(found[1], Refusal)
         yield found
@@ -88,6 +97,10 @@ def read(
         step, total = transcript.ends
         transcript.lose("incident", "total", f"the log ends at step {step:,} of {total:,}", offset)
     yield offset, transcript.losses()
+
+
+def _size(piece: tuple[int, bytes | Refusal]) -> int:
+    return 0 if isinstance(piece[1], Refusal) else len(piece[1])
 
 
 def _of_records(pieces: Iterable[tuple[int, bytes | Refusal]], reader: BinaryReader) -> Iterator[Found]:

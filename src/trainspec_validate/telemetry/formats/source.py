@@ -19,6 +19,10 @@ from trainspec_validate.telemetry.formats.items import Refusal
 HEAD_BYTES = 262_144
 """Bytes from the start of a file, uncompressed, that show its format."""
 BLOCK_BYTES = 8_000_000
+FREE_SECONDS: Final = 600.0
+MOST_SECONDS: Final = Limit(
+    "a stream", 60, f"seconds of processor time for each million bytes, beyond {FREE_SECONDS:.0f} seconds"
+)
 MAX_LINE_BYTES = int(Limit("a line of another program", 16 * 1024 * 1024, "bytes").most)
 """A longer line is handed on with one byte more than this, which its reader refuses."""
 MAX_RECORD_BYTES = int(Limit("a record of a stream", 1_000_000, "bytes").most)
