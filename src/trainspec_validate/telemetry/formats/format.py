@@ -61,11 +61,6 @@ class StreamFormat:
         return bool(self.mark) or self.module == "printed_steps"
 
     @property
-    def prints_losses(self) -> bool:
-        """Whether a line that has a loss, and is passed over, may be of the same program or of another one."""
-        return self.is_console and (self.name == "trainer-log" or self.name not in _APART | {"crash-log"})
-
-    @property
     def counts_unread(self) -> bool:
         """Whether a line that names a step and a loss, and is passed over, would say what the read ones do not."""
         return self.is_console and self.name not in _APART

@@ -159,10 +159,15 @@ def _of_line(offset: int, text: str, reader: Reader, transcript: Transcript) -> 
     yield from reader.line(offset, text)
     is_passed = transcript.num_passed > num_passed
     num_unread = num_reports(text) - (not is_passed) if transcript.format.counts_unread else 0
-    if num_unread <= 0 and is_passed and transcript.format.prints_losses and says_lost(text):
+    if num_unread <= 0 and is_passed and _prints_losses(transcript.format) and says_lost(text):
         transcript.lose("unread", "losses", "lines with a loss that is not finite and no step", offset)
     if num_unread > 0:
         transcript.lose("unread", "reports", "reports of a step and a loss that are not read", offset, num_unread)
+
+
+def _prints_losses(format: StreamFormat) -> bool:  # noqa: A002
+    """Whether a line that has a loss, and is passed over, may be of the same program or of another one."""
+    return format.counts_unread or format.name == "trainer-log"
 
 
 def _text(raw: bytes, mark: bytes) -> str | Refusal:
