@@ -185,7 +185,7 @@ def test_a_tensor_beyond_its_storage_is_damaged(
     is_old: bool,
     options: tuple[str, ...],
 ) -> None:
-    state = pickled(rebuilt(*geometry))
+    state = pickled(b"}" + _text("a") + rebuilt(*geometry) + b"s")  # a mapping: one tensor alone is no checkpoint
     content = rewritten(torch_bytes("a=F32[4]"), lambda entry, old: state if entry.endswith("/data.pkl") else old)
     if is_old:
         head = b"".join(pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))

@@ -20,6 +20,7 @@ from trainspec_validate.interop.readers._optimizer_plan import share_of
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, why_open
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._preference_pairs import count_pairs
 from trainspec_validate.interop.readers._worlds import settled
 
 _SOURCE = "axolotl-ai-cloud/axolotl@067b021c:src/axolotl/utils/schemas"
@@ -122,6 +123,7 @@ def _write(draft: Draft) -> None:
     _write_before(draft)
     write_training(draft)
     leave_mismatches_open(draft, None)
+    count_pairs(draft, None)
     _leave_auto_open(draft)
     for name, pointer in (("tensor_parallel_size", "tensor"), ("sequence_parallel_degree", "context")):
         draft.copy(("parallelism", pointer), *(["context_parallel_size"] if pointer == "context" else []), name)

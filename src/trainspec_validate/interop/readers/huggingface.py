@@ -51,6 +51,7 @@ from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
+from trainspec_validate.interop.readers._preference_pairs import count_pairs
 from trainspec_validate.interop.readers._setting_places import place_of
 from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_found import PROGRAM
@@ -284,12 +285,13 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
         draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
     leave_splits_open(draft)
     leave_micro_batch_open(draft)
+    program = draft.word(PROGRAM) if PROGRAM in draft.values else None
+    count_pairs(draft, program)
     outer = draft.count("parallelism_config.dp_replicate_size")
     inner = draft.count("parallelism_config.dp_shard_size")
     if outer and inner:
         draft.put(("parallelism", "data"), outer * inner, f"{outer} replicas x {inner} shards")
     complete(draft, world, source)
-    program = draft.word(PROGRAM) if PROGRAM in draft.values else None
     if PROGRAM not in draft.values or is_example(program):
         # A program of its own has defaults of its own, whatever its arguments are called.
         leave_trl_open(draft, program)
