@@ -131,6 +131,13 @@ CONFORMANCE: dict[str, dict[str, Any]] = {
         "document_errors": ["cluster.yaml: TS-CLU-001: the groups have 8 nodes together, but num_nodes is 9"],
     },
     "Machine": {"accelerators": ["NVIDIA H200"]},
+    "ReportNode": {
+        "name": "node-0",
+        "machine": 1,
+        "system": "Linux 6.1.0",
+        "num_processors": 2,
+        "memory_bytes": 25_000_000_000,
+    },
     # 95 % of the 87 recoveries in conformance/results/reference-torch/report-recovery.json, three scenarios together.
     "MomentFigures": {"p95_seconds": 7.6192},
     "ScenarioReport": {"num_ranks": 2, "gap": "The shim does not save when it is asked to end."},

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import minimal_torch
-from task import Fields, host_of
+from task import Fields
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
@@ -52,9 +52,10 @@ def start(task: Fields, *arguments: str) -> None:
 
 
 def _started(task: Fields, rank: int, port: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-    host = host_of(task, rank)
+    hosts, num_ranks = task["hosts"], task["job"]["num_ranks"]
+    host = hosts[rank * len(hosts) // num_ranks]
     place = {"MASTER_ADDR": task["hosts"][0]["address"], "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": host["interface"]}
-    world = {"RANK": str(rank), "WORLD_SIZE": str(task["job"]["num_ranks"]), "LOCAL_RANK": str(rank)}
+    world = {"RANK": str(rank), "WORLD_SIZE": str(num_ranks), "LOCAL_RANK": str(rank), "TRAINSPEC_HOST": host["name"]}
     variables = {**os.environ, **place, **world, "TORCHELASTIC_ERROR_FILE": _error_file(task, rank)}
     command = [*host["enter"], sys.executable, os.fspath(minimal_torch.__file__), *arguments]
     return subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL)  # noqa: S603 - the words of the task

@@ -43,13 +43,6 @@ def global_batch(job: Fields, step: int, num_before: int) -> list[int]:
     return found
 
 
-def host_of(task: Fields, rank: int) -> Fields:
-    """The host of a rank: one of the task, or a name for a part of this one."""
-    hosts = task["hosts"] or [{"name": f"node-{number}"} for number in range(task["job"]["num_hosts"])]
-    found: Fields = hosts[rank * len(hosts) // task["job"]["num_ranks"]]
-    return found
-
-
 def step_of(checkpoint: Path) -> int:
     """The optimizer step in the name of a checkpoint."""
     return int(checkpoint.name.removeprefix("step-"))
@@ -78,8 +71,8 @@ class Rank:
 
     def __init__(self, task: Fields, rank: int) -> None:
         job, self.number = task["job"], rank
-        host, num_ranks = host_of(task, rank)["name"], str(job["num_ranks"])
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": num_ranks, "LOCAL_RANK": str(rank), "TRAINSPEC_HOST": host}
+        host = os.environ.setdefault("TRAINSPEC_HOST", f"node-{rank * job['num_hosts'] // job['num_ranks']}")
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(job["num_ranks"]), "LOCAL_RANK": str(rank)}
         os.environ["TRAINSPEC_ATTEMPT"] = str(task["attempt"])
         mine = [one for one in job["faults"] if one["rank"] % job["num_ranks"] == rank]
         self._faults = [one for one in mine if one["every_attempt"] or task["attempt"] == 0]

@@ -91,6 +91,8 @@ def parses(name: str, text: str) -> bool:
         return bool(tomllib.loads(text))
     if name.endswith(".yaml"):
         found = yaml.safe_load(text)
+        if name == "megatron-bridge.yaml":
+            return {"model", "ddp", "train", "mixed_precision"} <= found.keys()
         return found.get("kind", found.get("distributed_type")) in {"JobSet", "TrainJob", "FSDP", "MULTI_GPU"}
     if name.endswith(".py"):
         return bool(ast.parse(text).body)

@@ -173,7 +173,7 @@ def _unread_claim(file: ReadFile) -> tuple[str | None, str | None]:
     named = metadata.get("name") if isinstance(metadata, dict) else None
     if file.member is not None and file.member.document.metadata.name != named:
         named = None  # what it has is no name
-    return file.kind, None if named is None else str(named)
+    return (file.kind, None) if named is None else (None, str(named))  # a mistake may be in the kind itself
 
 
 @dataclass(frozen=True, slots=True)
