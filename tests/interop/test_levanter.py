@@ -139,3 +139,10 @@ def test_adapters_of_a_model_that_is_not_read() -> None:
     fragment = job("optimizer:\n", "lora: {r: 8, alpha: 16, target_modules: [q_proj, v_proj]}\noptimizer:\n")
     assert at(fragment, "lora", "targets") == ["query", "value"]
     assert "model.num_layers" in unknown_keys(fragment)
+
+
+def test_the_tokenizer_passthrough_has_the_vocabulary_that_is_stated() -> None:
+    text = JOB.replace("model_axis_size: 2", "model_axis_size: 1")
+    text = "data: {tokenizer: passthrough, vocab_size: 55028}\n" + text[text.index("model:") :]
+    given = ForeignText("job.yaml", text)
+    assert at(recognise(given).read(given), "model", "vocabulary_size") == 55028

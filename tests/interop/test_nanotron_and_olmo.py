@@ -195,3 +195,21 @@ def test_prompts_of_a_recipe_with_rollouts_are_no_micro_batch(name: str) -> None
     assert flat(torchtune.read(ForeignText("a", text)).facts)["batch.micro_sequences"] == 1
     facts = flat(torchtune.read(ForeignText("a", f"{text}{name}: 16\n")).facts)
     assert not {key for key in facts if key.startswith("batch.")}
+
+
+def test_the_earlier_layout_of_nanotron_states_a_schedule_at_its_top() -> None:
+    begin = NANOTRON.index("  learning_rate_scheduler:")
+    end = NANOTRON.index("  optimizer_factory:")
+    schedule = "learning_rate_scheduler: {lr_decay_steps: 1159, lr_decay_style: cosine, lr_warmup_steps: 200}\n"
+    text = NANOTRON[:begin] + "  learning_rate: 0.0003\n" + NANOTRON[end:] + schedule
+    found = read(text)
+    assert found.facts["optimizer"]["learning_rate"] == {"peak": 0.0003, "kind": "cosine", "warmup_steps": 200}
+    reasons = {entry.pointer: entry.reason for entry in found.unknown}
+    assert "this layout" in reasons["optimizer", "learning_rate", "total_steps"]
+    assert ("model", "attention") not in reasons
+
+
+def test_starcoder_names_its_key_value_heads_in_its_own_way() -> None:
+    text = NANOTRON.replace("is_llama_config", "is_starcoder2_config")
+    text = text.replace("num_key_value_heads: 32", "grouped_query: true, num_kv_heads: 4")
+    assert read(text).facts["model"]["num_key_value_heads"] == 4

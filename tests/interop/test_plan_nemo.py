@@ -134,7 +134,7 @@ def test_a_mixture_of_megatron_bridge(tmp_path: Path) -> None:
     assert at(fragment, "parallelism", "num_virtual_stages") == 3
     assert {"parallelism.num_accelerators", "parallelism.data", "batch.accumulation_steps"} <= unknown_keys(fragment)
     answers = {"parallelism": {"num_accelerators": 64, "data": 32}, "batch": {"accumulation_steps": 16}}
-    plan = document(fragment, answers)
+    plan = document(fragment, {**answers, "optimizer": {"learning_rate": {"kind": "cosine"}}})
     converted(plan)
     assert broken(plan, tmp_path) == set()
 
@@ -411,3 +411,21 @@ def test_a_model_in_braces_is_read() -> None:
 def test_what_is_deeper_in_braces_makes_no_model_of_megatron() -> None:
     text = "trainer: {devices: 8}\nmodel: {inner: {hidden_size: 64}}\n"
     assert not looks_like_nemo(ForeignText("a.yaml", text))
+
+
+def test_sections_below_the_container_of_megatron_bridge_are_read() -> None:
+    text = (
+        "ConfigContainer:\n  train:\n    train_iters: 25\n  mixed_precision:\n    grad_reduce_in_fp32: false\n"
+        "  profiling:\n    _target_: megatron.bridge.training.config.ProfilingConfig\n"
+    )
+    fragment = read_bridge(ForeignText("job.yaml", text))
+    assert at(fragment, "job", "num_steps") == 25
+    told = {entry.reason for entry in fragment.unknown if entry.pointer == ("precision", "reduction")}
+    assert told <= {"grad_reduce_in_fp32 is false: the compute format, which the recipe decides"}
+
+
+def test_a_rate_of_megatron_bridge_is_kept_without_the_form_of_its_schedule() -> None:
+    text = "model:\n  hidden_size: 64\ntrain:\n  train_iters: 25\noptimizer:\n  lr: 1e-4\n  min_lr: 1e-5\n"
+    fragment = read_bridge(ForeignText("job.yaml", text + "  lr_warmup_iters: 100\n"))
+    assert at(fragment, "optimizer", "learning_rate") == {"peak": 1e-4, "warmup_steps": 100}
+    assert {"optimizer.learning_rate.kind", "optimizer.learning_rate.final"} <= unknown_keys(fragment)

@@ -244,12 +244,16 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     put_clipping(draft, (1.0 if defaults else 0.0, _MEGATRON), "clip_grad")
     if put_rate(draft, "lr") is None and not draft.reasons("lr"):
         return
-    kind = put_kind(
-        draft, _MEGATRON_KINDS, ("linear" if defaults else "", _MEGATRON), "lr_decay_style", "scheduler.lr_decay_style"
-    )
-    if draft.get(*_RATE) is None:
-        return
-    _put_least(draft, kind)
+    styles = ("lr_decay_style", "scheduler.lr_decay_style")
+    if defaults or draft.look(*styles) is not None or draft.reasons(*styles):
+        kind = put_kind(draft, _MEGATRON_KINDS, ("linear", _MEGATRON), *styles)
+        _put_least(draft, kind)
+    else:  # a recipe names the form, on which the rate at the end depends
+        kind, least = None, draft.number("min_lr")
+        draft.lacks((*_RATE, "kind"), "the file names no lr_decay_style; the recipe decides")
+        if least is not None:
+            told = f"min_lr {least:g}, unless the form of the schedule, which the recipe decides, ends above it"
+            draft.lacks((*_RATE, "final"), told)
     ends = kind not in {"constant", "other", "inverse-square-root"} and not draft.reasons("min_lr")
     if defaults and ends and draft.get(*_RATE, "final") is None:
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))

@@ -102,6 +102,9 @@ def _write_model(draft: Draft) -> None:
     for key, name in _SHAPE.items():
         draft.copy(("model", key), f"model.{name}")
     draft.copy(("model", "sequence_length"), "train_seq_len", "model.seq_len", "model.max_seq_len")
+    words = draft.count("data.vocab_size") if draft.word("data.tokenizer") == "passthrough" else None
+    if words and (draft.count("trainer.model_axis_size") or 1) == 1:
+        draft.put(("model", "vocabulary_size"), words, "data.vocab_size of the tokenizer passthrough")
     draft.lacks(("model", "vocabulary_size"), "the tokenizer decides it, and the trainer rounds it up for the mesh")
     _write_type(draft, kind)
     _write_recomputation(draft, kind)

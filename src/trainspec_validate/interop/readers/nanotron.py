@@ -32,13 +32,16 @@ _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 _GROUPS = frozenset(
     {
-        *("checkpoints", "data_stages", "general", "lighteval", "logging", "metrics_logging", "model", "optimizer"),
-        *("parallelism", "profiler", "s3_upload", "tokenizer", "tokens"),
+        *("checkpoints", "data_stages", "general", "learning_rate_scheduler", "lighteval", "logging"),
+        *("metrics_logging", "model", "optimizer", "parallelism", "profiler", "s3_upload", "tokenizer", "tokens"),
     }
 )
 """Groups of a configuration of nanotron itself, whose forks have more."""
 _RATE = ("optimizer", "learning_rate")
 _SCHEDULE = "optimizer.learning_rate_scheduler."
+_EARLIER = "learning_rate_scheduler."
+"""The schedule in the earlier layout, whose rate is `optimizer.learning_rate`."""
+_PEAK = (f"{_SCHEDULE}learning_rate", "optimizer.learning_rate")
 
 
 def looks_like(text: ForeignText) -> bool:
@@ -109,6 +112,8 @@ def _write_degrees(draft: Draft) -> None:
 def _write_model(draft: Draft) -> None:
     for key, name in _SHAPE.items():
         draft.copy(("model", key), f"{_MODEL}{name}")
+    if draft.flag(f"{_MODEL}grouped_query"):
+        draft.copy(("model", "num_key_value_heads"), f"{_MODEL}num_kv_heads")
     draft.copy(("model", "sequence_length"), "tokens.sequence_length")
     draft.look(f"{_MODEL}max_position_embeddings")  # nanotron takes the length of tokens in its place
     tied = draft.flag(f"{_MODEL}tie_word_embeddings")
@@ -168,23 +173,25 @@ def _write_optimizer(draft: Draft) -> None:
         draft.put(("optimizer", "name"), optimizer_name(name), "" if name == "adamw" else f"the optimizer {name[:60]}")
     put_clipping(draft, (0.0, ""), "optimizer.clip_grad")
     if draft.flag("model.init_method.use_mup"):
-        draft.look(f"{_SCHEDULE}learning_rate")
+        draft.look(*_PEAK)
         draft.lacks(_RATE, "use_mup: each matrix has a learning rate of its own")
-    elif put_rate(draft, f"{_SCHEDULE}learning_rate") is not None:
+    elif put_rate(draft, *_PEAK) is not None:
         _write_schedule(draft)
 
 
 def _write_schedule(draft: Draft) -> None:
     """Warm-up, an optional stable phase, and a decay, as `lr_scheduler_builder` has them."""
-    whole, warmup = draft.count("tokens.train_steps"), draft.look(f"{_SCHEDULE}lr_warmup_steps")
-    begin, decay = draft.look(f"{_SCHEDULE}lr_decay_starting_step"), draft.look(f"{_SCHEDULE}lr_decay_steps")
-    style = draft.word(f"{_SCHEDULE}lr_decay_style")
+    earlier = not any(name.startswith(_SCHEDULE) for name in draft.values)
+    at = _EARLIER if earlier else _SCHEDULE
+    whole, warmup = draft.count("tokens.train_steps"), draft.look(f"{at}lr_warmup_steps")
+    begin, decay = draft.look(f"{at}lr_decay_starting_step"), draft.look(f"{at}lr_decay_steps")
+    style = draft.word(f"{at}lr_decay_style")
     steps = [value for value in (warmup, begin, decay) if value is not None]
     if not all(isinstance(value, int) and not isinstance(value, bool) and value >= 0 for value in steps):
         draft.lacks((*_RATE, "kind"), "a length of the schedule is no number of steps")
         return
-    put_final(draft, f"{_SCHEDULE}min_decay_lr")
-    if warmup and draft.word(f"{_SCHEDULE}lr_warmup_style") == "constant":
+    put_final(draft, f"{at}min_decay_lr")
+    if warmup and draft.word(f"{at}lr_warmup_style") == "constant":
         draft.lacks((*_RATE, "warmup_steps"), "lr_warmup_style constant: the warm-up has the full rate")
     elif warmup is not None:
         draft.put((*_RATE, "warmup_steps"), warmup)
@@ -192,6 +199,9 @@ def _write_schedule(draft: Draft) -> None:
     kind = "warmup-stable-decay" if stable else {"cosine": "cosine", "linear": "linear"}.get(style or "linear", "other")
     how = "lr_decay_starting_step" if stable else f"lr_decay_style {style}" if style else Default("the default: linear")
     draft.put((*_RATE, "kind"), kind, how)
+    if earlier:
+        draft.lacks((*_RATE, "total_steps"), "the release that has this layout decides where its decay starts")
+        return
     if decay is None and whole:
         decay = whole - (warmup or 0) - (begin or 0)
     if decay is None or decay <= 0:

@@ -17,6 +17,7 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.finding import Pointer
 
 _HEAD = 256 * 1024
 _BRIDGE_TRAIN = frozenset({"train_iters", "train_samples", "micro_batch_size", "global_batch_size"})
@@ -36,6 +37,8 @@ _BRIDGE_MODEL = frozenset(
     }
 )
 """Settings right below `model` of Megatron Bridge; other programs also have sections `model` and `train`."""
+_CONTAINER = "ConfigContainer."
+"""Section in which a file may keep all settings of Megatron Bridge."""
 _BY_RECIPE = "the file overrides a recipe and does not say; the recipe decides"
 _BRIDGE = re.compile(r"(?m)^[ \t]*_target_:[ \t]*['\"]?megatron\.bridge\.")
 _NEURON = re.compile(r"(?m)^(?:distributed_strategy|strategy|plugins)[ \t]*:")
@@ -97,6 +100,7 @@ _SECTIONS = (
 )
 """Sections of Megatron Bridge whose settings have the names of Megatron-LM's arguments; later ones win."""
 _RENAMED = {"dataset.sequence_length": "seq_length", "optimizer.optimizer": "optimizer"}
+_SUMMED: tuple[Pointer, ...] = tuple(("precision", key) for key in ("gradients", "accumulation", "reduction"))
 _DATASET = frozenset({"sequence_length", "num_workers"})
 
 
@@ -365,6 +369,8 @@ def read_bridge(text: ForeignText) -> Fragment:
     origins: dict[str, str] = {}
     flat = flatten(source.data)
     ranks = {section: position for position, section in enumerate(_SECTIONS)}
+    written = {name.removeprefix(_CONTAINER): name for name in flat}
+    flat = {short: flat[name] for short, name in written.items()}
     for name in sorted(flat, key=lambda name: ranks.get(name.partition(".")[0], -1)):
         section, _, key = name.partition(".")
         inside = section in ranks and "." not in key and (section != "dataset" or key in _DATASET)
@@ -373,7 +379,7 @@ def read_bridge(text: ForeignText) -> Fragment:
         if name.endswith("._target_") and inside is False and section in ranks and key.count(".") == 1:
             argument, value = key.partition(".")[0], _number_format(value)
         if value is not None or argument not in values:
-            values[argument], origins[argument] = value, name
+            values[argument], origins[argument] = value, written[name]
     lines = _lines(lines_in(source), origins)
     draft = settled(values, lambda given: _made_of_bridge(given, lines, origins, whole="_target_" in flat))
     return draft.fragment("megatron-bridge-yaml", text)
@@ -390,6 +396,9 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     else:
         drop_all_defaults(draft, _BY_RECIPE, [("parallelism", "schedule")])
         leave_chunks_open(draft, _BY_RECIPE)
+        if draft.flag("grad_reduce_in_fp32") is False:
+            why = "grad_reduce_in_fp32 is false: the compute format, which the recipe decides"
+            draft.unknown.update((at, why) for at in _SUMMED if draft.unknown.get(at) == _BY_RECIPE)
     write_megatron(draft, defaults=False)
     count_stated(draft)
     leave_composed_open(draft)
