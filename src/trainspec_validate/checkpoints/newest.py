@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from trainspec_validate.checkpoints import bundles
+from trainspec_validate.checkpoints import bundles, commits
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
 from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
 from trainspec_validate.checkpoints.containers import unread_container, unread_state
@@ -27,11 +27,9 @@ from trainspec_validate.checkpoints.inventory import Group, find, inventory, wit
 from trainspec_validate.checkpoints.judge import judge_series
 from trainspec_validate.checkpoints.lacking import NUM_COMPARED, forms_of_state, lacking
 from trainspec_validate.checkpoints.leftovers import broken_seals
-from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES, POINTER_BYTES, UnreadableError
+from trainspec_validate.checkpoints.limits import DEPTH, ENTRIES
 from trainspec_validate.checkpoints.lone_values import NOTHING
 from trainspec_validate.checkpoints.lost_tensors import changed_tensors, lost_tensors
-from trainspec_validate.checkpoints.opening import read_small
-from trainspec_validate.checkpoints.pointers import TRACKER, pointers, unreached
 from trainspec_validate.checkpoints.progress import hold_the_same
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.checkpoints.runs import several_runs
@@ -83,13 +81,11 @@ Code = Literal["listed", "classes", "any"]
 """Names that pickles may contain: plain state; also classes, which are noted; or anything, which is noted."""
 _AGAIN = ", which unpickles a tensor once more; torch.save writes it without"
 """Of a tensor that `pickle.dump` wrote."""
-_COMMITTED_BY = frozenset({"latest", TRACKER, "dlrover_latest.txt"})  # written once a save is complete
 _COMMON_STATE = "recipe_state"
 """Directory of the optimizer and the progress of torchtune, for the newest of the directories with weights next to it:
 https://github.com/meta-pytorch/torchtune/blob/7844b669c6d3cd83e120f47bac28089dbcc1afb6/torchtune/training/checkpointing/_checkpointer.py"""
 _BEST = re.compile(r"(?:^|[-_.])best(?=[-_.\d]|$)", re.IGNORECASE)
 """A save that was the best so far is as old as another one, or older."""
-_TRACKERS = ("latest.txt", "last_checkpoint")
 _NUM_IDS = 16
 """Older checkpoints whose save ids a newer one may not have."""
 _SAVE_ID = ("TS-CKP-074",)
@@ -146,8 +142,8 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     candidates, others = candidates_of(group)
     beside = tuple(one.root for one in candidates if one.files is None)
     terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)
-    committed = _committed(group, candidates)
-    aside = (*_unfollowed(group), *_left_out(others), *_set_aside(candidates), *_dangling(group, candidates))
+    committed = commits.committed(group, candidates)
+    aside = (*_unfollowed(group), *_left_out(others), *_set_aside(candidates), *commits.dangling(group, candidates))
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
@@ -155,7 +151,7 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
         if not found.faults:
             _check_order(one, candidates[place + 1 :], terms)
             _check_left_out(one, others, terms)
-        equals = (*_equals(one, candidates[place + 1 :]), *_tracked(group, one, candidates))
+        equals = (*_equals(one, candidates[place + 1 :]), *commits.tracked(group, one, candidates))
         yield replace(found, notes=(*aside, *equals, *found.notes))
 
 
@@ -284,57 +280,19 @@ def _equals(one: Candidate, others: Sequence[Candidate]) -> Iterator[str]:
             yield f"{words}; the one that was changed last is taken"
 
 
-def _committed(group: Group, candidates: Sequence[Candidate]) -> tuple[Pointer, int] | None:
-    """The pointer that is moved when a save is complete, and the step that it names."""
-    if group.members == [group.root]:
-        return None
-    bare = [Checkpoint(one.root, one.root.as_posix(), one.step, {}) for one in candidates]
-    for pointer in pointers(group.root, bare):
-        step = pointer.target.step if pointer.target and not pointer.problem else None
-        if step is not None and Path(pointer.name).name in _COMMITTED_BY:
-            return pointer, step
-    return None
-
-
-def _tracked(group: Group, one: Candidate, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Files by which nanotron, MMEngine and Detectron2 find the newest checkpoint, that name another one."""
-    for name in _TRACKERS:
-        path = group.root / name
-        try:
-            text = read_small(path, POINTER_BYTES).decode("utf-8").strip() if path.is_file() else ""
-        except (UnreadableError, UnicodeDecodeError):
-            continue
-        named = text.rpartition("/")[2]
-        if named and named != one.root.name and any(named == other.root.name for other in candidates):
-            yield f"{path.as_posix()}: names {named}, from which its program resumes until it is changed"
-
-
-def _dangling(group: Group, candidates: Sequence[Candidate]) -> Iterator[str]:
-    """Pointers that name no checkpoint or cannot be read, on which their programs fail."""
-    if group.members != [group.root]:
-        bare = [Checkpoint(one.root, one.root.as_posix(), one.step, {}) for one in candidates]
-        for pointer in pointers(group.root, bare):
-            if Path(pointer.name).name not in _COMMITTED_BY:
-                continue
-            if pointer.problem:
-                yield f"{pointer.name}: {pointer.problem}, so it names no checkpoint"
-            elif pointer.target is None:
-                yield f"{pointer.name}: names {pointer.content!r}, and there is no such checkpoint"
-
-
 def _judge(
     one: Candidate, older: Sequence[Candidate], committed: tuple[Pointer, int] | None, terms: _Terms
 ) -> Judgement:
     checkpoint = read_checkpoint(one.root, one.files)
     take_from_above(checkpoint, terms.directory)
     path = _path(checkpoint, is_alone=terms.is_alone)
-    faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *_uncommitted(checkpoint, one, committed)]
+    faults = [*_unsafe(path, terms.directory), *_unknown(checkpoint), *commits.uncommitted(checkpoint, one, committed)]
     faults += _functions(checkpoint) if terms.code == "classes" else ()
     others = (read_checkpoint(root) for root in terms.beside if root != one.root)
     found = [*_findings(checkpoint, _STRUCTURE, beside=others), *_findings(checkpoint, _NOTED)]
     refused = [each for each in found if _refuses(each, checkpoint, terms.code)]
     faults += map(_words, refused)
-    notes = [_words(each) for each in found if each not in refused] + [*_passed(one, committed)]
+    notes = [_words(each) for each in found if each not in refused] + [*commits.passed(one, committed)]
     if not faults:
         faults += _without_state(checkpoint, older)
         faults += _without_optimizer(checkpoint, one, older)
@@ -427,26 +385,6 @@ def _are_lone(checkpoint: Checkpoint, state: Sequence[str]) -> bool:
     """Whether files hold no tensor and no mapping, or the one file there is holds one tensor or number."""
     held = {checkpoint.lone.get(path) for path in state}
     return held <= {NOTHING} or (len(state) == 1 and held != {None})
-
-
-def _uncommitted(checkpoint: Checkpoint, one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:
-    """A checkpoint without a mark of its own is committed when the pointer of its program reaches it.
-
-    Megatron-LM reads its pointer in any case, so a newer checkpoint is none that it resumes from.
-    """
-    if committed is None or one.step is None:
-        return
-    pointer, step = committed
-    if one.step > step and Path(pointer.name).name == TRACKER:
-        yield f"{checkpoint.name}: {unreached(pointer, step)}"
-    elif one.step > step and not checkpoint.marks and not checkpoint.manifest:
-        yield f"{checkpoint.name}: {pointer.name} names step {step:,}, so this save was not completed"
-
-
-def _passed(one: Candidate, committed: tuple[Pointer, int] | None) -> Iterator[str]:
-    """The pointer of a program that names a newer checkpoint, from which the program resumes by itself."""
-    if committed is not None and one.step is not None and one.step < committed[1]:
-        yield f"{committed[0].name}: names step {committed[1]:,}, from which its program resumes until it is changed"
 
 
 def _findings(
