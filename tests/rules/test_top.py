@@ -232,6 +232,12 @@ def test_a_count_that_is_absent_between_two_tiers_is_not_judged(verdict: Callabl
     assert verdict("TS-TOP-010", cluster=tiers({}, {absent: None})) is Verdict.NOT_RUN
 
 
+@pytest.mark.parametrize("rate", [{}, {"port_bandwidth_bytes_per_second": None}])
+def test_a_tier_without_ports_up_has_none_above_it(findings: Findings, rate: dict[str, None]) -> None:
+    found = findings(cluster=tiers({"num_up_ports": 0, **rate}, rate))
+    assert of(found, "TS-TOP-010") == {f"{BACKEND}.tiers.1.num_switches"}
+
+
 @pytest.mark.parametrize(("leaves", "bad"), [(4, False), (3, True), (32, False), (33, True)])
 def test_every_group_has_a_leaf(findings: Findings, leaves: int, bad: bool) -> None:
     cluster = tiers({"num_switches": leaves, "group_num_nodes": 4}, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, isclose
 
@@ -107,38 +108,59 @@ def tier_links(cluster: ClusterProfile) -> Iterator[Violation]:
     unjudged: Unresolved | None = None
     for index, level, lower, upper in found:
         place = at(cluster, "fabrics", index, "tiers", level, "num_switches")
-        below = at(cluster, "fabrics", index, "tiers", level - 1)
-        absent = _absent(lower, upper)
-        if absent is not None:
+        if (absent := _absent(lower, upper)) is not None:
             reason, remedy = f"does not state {absent} between {lower.name} and {upper.name}", f"add {absent}"
             unjudged = unjudged or Unresolved(at(cluster, "fabrics", index, "tiers", level), reason, remedy)
             continue
-        lower_count, upper_count = lower.num_switches or 0, upper.num_switches or 0
-        up, down = _up(lower), _down(upper)
-        if up and down:
-            rising, arriving = up * lower_count, down * upper_count
-        else:
-            rising, arriving = float((lower.num_up_ports or 0) * lower_count), float(_num_down(upper) * upper_count)
-            down = float(_num_down(upper))
-        if isclose(rising, arriving, rel_tol=TOLERANCE):
+        links = _links(lower, upper)
+        if isclose(links.rising, links.arriving, rel_tol=TOLERANCE):
             continue
-        counted = not (up and _down(upper))
-        words = _cables if counted else bits_per_second
-        if counted and max(rising, arriving) / min(rising, arriving) in _SPLITS:
-            reason = (
-                f"does not state the rates of {_cables(rising)} of {lower.name} and {_cables(arriving)} of {upper.name}"
-            )
-            unjudged = unjudged or Unresolved(place, reason, "add port_bandwidth_bytes_per_second to both tiers")
+        if links.may_be_split:
+            sides = f"{links.words(links.rising)} of {lower.name} and {links.words(links.arriving)} of {upper.name}"
+            remedy = "add port_bandwidth_bytes_per_second to both tiers"
+            unjudged = unjudged or Unresolved(place, f"does not state the rates of {sides}", remedy)
             continue
         yield Violation(
             place,
-            f"{number(lower_count)} {lower.name} switches send {words(rising)} up, "
-            f"but {number(upper_count)} {upper.name} ones take {words(arriving)}",
-            f"{upper.name} needs {rising / down:g} switches with {upper.num_down_ports} ports down",
-            related=((below, words(rising)),),
+            f"{number(lower.num_switches or 0)} {lower.name} switches send {links.words(links.rising)} up, "
+            f"but {number(upper.num_switches or 0)} {upper.name} ones take {links.words(links.arriving)}",
+            f"{upper.name} needs {links.rising / links.each_down:g} switches with {upper.num_down_ports} ports down"
+            if links.rising
+            else f"give {lower.name} ports up, or leave {upper.name} out",
+            related=((at(cluster, "fabrics", index, "tiers", level - 1), links.words(links.rising)),),
         )
     if unjudged is not None:
         raise unjudged
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """What goes up from one tier and arrives at the next: bytes per second, or cables where a rate is not stated."""
+
+    rising: float
+    arriving: float
+    each_down: float
+    """Of one switch of the upper tier."""
+    are_cables: bool
+
+    @property
+    def may_be_split(self) -> bool:
+        """Whether ports of another rate, which nobody stated, would explain the difference."""
+        least = min(self.rising, self.arriving)
+        return self.are_cables and least > 0 and max(self.rising, self.arriving) / least in _SPLITS
+
+    def words(self, value: float) -> str:
+        """A value of one side, with its unit."""
+        return f"{number(value)} cables" if self.are_cables else bits_per_second(value)
+
+
+def _links(lower: FabricTier, upper: FabricTier) -> _Links:
+    up, down = _up(lower), _down(upper)
+    are_cables = not (up and down)
+    if are_cables:
+        up, down = float(lower.num_up_ports or 0), float(_num_down(upper))
+    each_up, each_down = up or 0.0, down or 0.0
+    return _Links(each_up * (lower.num_switches or 0), each_down * (upper.num_switches or 0), each_down, are_cables)
 
 
 def _absent(lower: FabricTier, upper: FabricTier) -> str | None:
@@ -152,10 +174,6 @@ def _absent(lower: FabricTier, upper: FabricTier) -> str | None:
         ("num_down_ports", upper, upper.num_down_ports),
     )
     return next((f"{key} of {tier.name}" for key, tier, value in wanted if not value), None)
-
-
-def _cables(num: float) -> str:
-    return f"{number(num)} cables"
 
 
 @rule("TS-TOP-011")
