@@ -1,4 +1,4 @@
-"""Says which save the pointer of a program names as complete, and what follows for the checkpoints beside it."""
+"""The save that a pointer of a program names as complete, and its effect on the checkpoints next to it."""
 
 from __future__ import annotations
 
