@@ -164,3 +164,16 @@ def test_results_of_an_evaluation_are_no_configuration() -> None:
     results = '{"results": {"lambada": {"acc": 0.5}}, "config": {"model_args": ' + FILE + "}}"
     with pytest.raises(ForeignFormatError, match="fits no known format"):
         recognise(ForeignText("results.json", results))
+
+
+def test_an_optimizer_of_bitsandbytes_stays_open() -> None:
+    fragment = neox(FILE.replace('"gas"', '"use-bnb-optimizer": true, "gas"'))
+    assert at(neox(FILE), "optimizer", "name") == "adamw"
+    assert {"optimizer.name", "precision.optimizer_state"} <= unknown_keys(fragment)
+
+
+def test_the_size_of_a_bucket_is_open_with_the_format_of_the_reduction() -> None:
+    text = FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "bfloat16"')
+    text = text.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
+    assert "precision.reduction" in unknown_keys(neox(text))
+    assert at(neox(text), "communication", "bucket_bytes") is None

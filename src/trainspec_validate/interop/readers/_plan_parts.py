@@ -336,8 +336,12 @@ class Draft:
         self.derived.update((at, str(self.derived[at])) for at in kept)
 
     def drop(self, pointers: Iterable[Pointer], why: str) -> None:
-        """Leave facts open that cannot be determined after all."""
+        """Leave facts open that cannot be determined after all, with all that was computed from them."""
         for pointer in pointers:
+            for above in [at for at, inputs in self.inputs.items() if pointer in inputs and at != pointer]:
+                self.inputs.pop(above)
+                if self.get(*map(str, above)) is not None:
+                    self.drop([above], f"it follows from {'.'.join(map(str, pointer))}, which is open: {why}")
             inner: Any = self.facts
             for key in pointer[:-1]:
                 inner = inner.get(str(key), {})

@@ -54,7 +54,7 @@ from trainspec_validate.interop.readers._plan_settings import flatten, lines_in,
 from trainspec_validate.interop.readers._preference_pairs import count_pairs
 from trainspec_validate.interop.readers._setting_places import place_of
 from trainspec_validate.interop.readers._shell_documents import written_mapping
-from trainspec_validate.interop.readers._shell_found import PROGRAM
+from trainspec_validate.interop.readers._shell_found import COMMAND, PROGRAM
 from trainspec_validate.interop.readers._shell_options import Started, options_of_script
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
 from trainspec_validate.interop.readers._worlds import settled
@@ -286,7 +286,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     leave_splits_open(draft)
     leave_micro_batch_open(draft)
     program = draft.word(PROGRAM) if PROGRAM in draft.values else None
-    count_pairs(draft, program)
+    count_pairs(draft, program or draft.word(COMMAND))
     outer = draft.count("parallelism_config.dp_replicate_size")
     inner = draft.count("parallelism_config.dp_shard_size")
     if outer and inner:

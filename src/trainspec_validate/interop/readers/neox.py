@@ -116,6 +116,9 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
         _write_precision(draft)
         _write_rest(draft)
         write_neox(draft)
+        if draft.flag("use_bnb_optimizer"):
+            why = "use_bnb_optimizer takes an optimizer of bitsandbytes, whose moments have 8 bits"
+            draft.drop([("optimizer", "name"), ("precision", "optimizer_state")], why)
         complete(draft)
         _leave_part_open(draft)
         return draft
