@@ -177,3 +177,11 @@ def test_the_size_of_a_bucket_is_open_with_the_format_of_the_reduction() -> None
     text = text.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
     assert "precision.reduction" in unknown_keys(neox(text))
     assert at(neox(text), "communication", "bucket_bytes") is None
+
+
+def test_a_reduction_in_fp32_leaves_the_size_of_its_buckets_open() -> None:
+    text = FILE.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
+    assert at(neox(text), "communication", "bucket_bytes") == 2000
+    fragment = neox(text.replace('"gas"', '"fp32_allreduce": true, "gas"'))
+    assert at(fragment, "precision", "reduction") == "fp32"
+    assert "communication.bucket_bytes" in unknown_keys(fragment)

@@ -106,3 +106,17 @@ def test_counts_stay_open_where_a_sample_may_be_a_pair(fragment: Fragment) -> No
 )
 def test_other_samples_are_one_sequence(fragment: Fragment) -> None:
     assert at(fragment, "batch", "micro_sequences") == 4
+
+
+def test_a_bound_of_the_prompt_is_no_length_of_a_sequence() -> None:
+    options = "swift rlhf --rlhf_type grpo --max_length 4096"
+    assert at(command("swift sft --max_length 4096"), "model", "sequence_length") == 4096
+    fragment = command(f"{options} --max_completion_length 2048")
+    assert "model.sequence_length" in unknown_keys(fragment)
+    assert at(fragment, "batch", "global_tokens") is None
+
+
+def test_what_a_model_says_of_itself_is_not_its_name() -> None:
+    fragment = command("swift sft --model Qwen/Qwen3-8B --model_author someone --model_name robot")
+    assert at(fragment, "model", "name") == "Qwen-Qwen3-8B"
+    assert "model.name" in unknown_keys(command("swift sft --model_author someone --model_name robot"))

@@ -295,11 +295,22 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if PROGRAM not in draft.values or is_example(program):
         # A program of its own has defaults of its own, whatever its arguments are called.
         leave_trl_open(draft, program)
+    if swift:
+        _name_swift_model(draft)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     if is_factory(draft) and not swift:
         leave_factory_open(draft)
     return draft
+
+
+def _name_swift_model(draft: Draft) -> None:
+    """The model of a command of ms-swift, whose `model_name` is what the model says of itself."""
+    place, name = ("model", "name"), draft.word("model", "model_id_or_path")
+    if draft.values.get("model_name") is not None:
+        draft.drop([place], "model_name of ms-swift is no name of the model that is trained")
+    if name and name_of(name):
+        draft.put(place, name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
 
 
 def read_accelerate(text: ForeignText) -> Fragment:

@@ -63,6 +63,8 @@ _MAMBA = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/mamba/mamba.py"
 _MOST_LAYERS = 10_000
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
+_BUCKET = ("communication", "bucket_bytes")
+
 
 def looks_like(text: ForeignText) -> bool:
     """Whether a text has the degrees of GPT-NeoX at its top, or what only it has, with other settings of it."""
@@ -323,6 +325,9 @@ def _write_precision(draft: Draft) -> None:
         draft.drop([("precision", key) for key in keys], why)
     if draft.flag("fp32_allreduce"):
         draft.put(("precision", "reduction"), "fp32", "fp32_allreduce")
+        if draft.get(*_BUCKET) is not None:
+            told = "fp32_allreduce: gradients are cast after they are put into buckets"
+            draft.drop([_BUCKET], told)
 
 
 def _write_rest(draft: Draft) -> None:
