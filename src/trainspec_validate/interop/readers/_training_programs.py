@@ -13,6 +13,15 @@ _TRAINS_NOTHING = re.compile(
     r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export|checker)(?:[_.-]|$)|(?:^|_)to_(?:maxtext|huggingface|hf|megatron|mcore|nemo)\b"
 )
 """Parts of the names of programs that use a model, or make data or checkpoints for one."""
+_DEGREES = r"(?:tensor|pipeline|sharding|sep)_parallel_degree"
+PADDLE = (
+    rf"\bpaddle\.distributed\b|(?m:(?:^|[{{,])[ \t]*\"?(?:{_DEGREES}|recompute)\"?[ \t]*:)"
+    rf"|--(?:{_DEGREES}|recompute)(?![\w-])"
+)
+"""Marks of PaddleNLP, whose arguments have the names of the transformers Trainer and defaults of their own.
+
+Source: PaddlePaddle/PaddleNLP:paddlenlp/trainer/training_args.py.
+"""
 _COMMANDS = frozenset({"trl", "swift"})
 """Installed commands whose first word names what is trained."""
 _LAUNCHERS = re.compile(r"torch\.distributed\.\w+|accelerate\.commands\.launch")
