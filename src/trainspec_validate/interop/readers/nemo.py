@@ -36,7 +36,7 @@ _NEMO_ALONE = re.compile(
     r"|tensor_model_parallel_size|sequence_parallel|context_parallel_size|expert_model_parallel_size"
 )
 """Settings right below `model` that a program with its own names for sizes and batches has not."""
-_NEMO_WORDS = re.compile(r"\b(?:distributed_fused_adam|mcore_distributed_optim|peft_scheme)\b")
+_NEMO_WORDS = re.compile(r"\b(?:distributed_(?:fused_)?adam|mcore_distributed_optim|peft_scheme)\b")
 _BRIDGE_MODEL = frozenset(
     {
         *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
