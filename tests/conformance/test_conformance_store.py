@@ -141,6 +141,7 @@ def test_the_two_newest_are_damaged_where_a_third_one_is_left(num_kept: int, wan
     done = damage("flip-bit", "newest-two", store, random.Random(1), 10)
     assert [one.checkpoint for one in done] == wanted
 
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_flipped_bit_is_all_that_differs(seed: int, tmp_path: Path) -> None:
     """In each of the two newest checkpoints; times, modes, names, the manifest and the pointer stay as they were."""

@@ -41,7 +41,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def skipped_steps(directory: Path, faults: tuple[Fault, ...], attempt: int, installed: Path) -> Counter[int]:
     """How often each optimizer step was skipped by a rank that runs alone; all of the job were applied."""
     job = TestJob(num_ranks=1, num_steps=8, step_seconds=0, accumulation_steps=2, faults=faults, seed=5)
-    places: dict[str, Any] = {name: str(directory / name.partition("_")[0]) for name in ("trace_directory", "stream_directory")}
+    places: dict[str, Any] = {
+        name: str(directory / name.partition("_")[0]) for name in ("trace_directory", "stream_directory")
+    }
     places["checkpoint_directory"] = str(directory / "checkpoints")
     task = Task(apiVersion="trainspec/v1", run="alone", attempt=0, resume=False, job=job, **places)
     (directory / "trace").mkdir()
