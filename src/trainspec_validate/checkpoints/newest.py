@@ -32,6 +32,7 @@ from trainspec_validate.checkpoints.lone_values import NOTHING
 from trainspec_validate.checkpoints.lost_tensors import changed_tensors, lost_tensors
 from trainspec_validate.checkpoints.progress import hold_the_same
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.rest import are_at_rest
 from trainspec_validate.checkpoints.runs import several_runs
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside
 from trainspec_validate.checkpoints.saves import (
@@ -49,6 +50,7 @@ from trainspec_validate.checkpoints.stated_steps import not_compared
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.twins import (
+    NUM_BESIDE,
     are_misplaced,
     borrowed,
     copied_from,
@@ -411,19 +413,15 @@ def _words(finding: Finding) -> str:
 def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
     """Weights that another checkpoint has too, in a run whose steps change them: one of both has them from the other.
 
-    Which one is not known, so neither is chosen. Steps with a learning rate of 0 change none.
+    Which one is not known, so neither is chosen. Steps at a learning rate that has decayed to nothing change none.
     """
     other = weights_of(checkpoint, terms.beside)
     if other is None or not are_misplaced(checkpoint, terms.beside):
         return
-    if not any(map(_is_at_rest, (checkpoint, read_checkpoint(other)))):
+    place = terms.beside.index(checkpoint.root)
+    near = terms.beside[max(0, place - NUM_BESIDE) : place + NUM_BESIDE + 1]
+    if not are_at_rest(checkpoint, other, [read_checkpoint(root) for root in near]):
         yield from (f"{checkpoint.name}: {words}" for words in stale_weights(checkpoint, [other]))
-
-
-def _is_at_rest(checkpoint: Checkpoint) -> bool:
-    """Whether the learning rates of all optimizers in a checkpoint are 0."""
-    rates = [rate for said in checkpoint.said.values() for rate in said.rates]
-    return bool(rates) and not any(rates)
 
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:
