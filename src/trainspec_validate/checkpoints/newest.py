@@ -334,7 +334,7 @@ def _path(checkpoint: Checkpoint, *, is_alone: bool) -> str:
     """The directory; the file where one file is all that there is."""
     if checkpoint.is_bundle:
         return checkpoint.name
-    own = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    own = checkpoint.state_files
     is_alone = is_alone and checkpoint.step is None and len(own) == 1 and "/" not in own[0]
     is_one_file = not {"Hugging Face Trainer", "PyTorch DCP", "DeepSpeed", "Orbax"}.intersection(checkpoint.formats)
     return f"{checkpoint.name}/{own[0]}" if is_alone and is_one_file and len(checkpoint.files) == 1 else checkpoint.name
@@ -368,7 +368,7 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
     if checkpoint.manifest is None:
         damaged = [path for path, why in checkpoint.unread.items() if is_unloadable(path, why)]
         yield from (f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in damaged[:1])
-    state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    state = checkpoint.state_files
     if not checkpoint.formats:
         named = [f"{checkpoint.place(path)}: the file {why}" for path in state if (why := unread_container(path))]
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"

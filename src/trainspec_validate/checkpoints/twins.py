@@ -108,6 +108,7 @@ def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]
     """
     counted = any(said.optimizer_step for said in checkpoint.said.values())
     held = [path for path in checkpoint.files if path.lower().endswith(_ANY) or path.endswith(_STORE)]
+    held += sorted(checkpoint.unnamed)
     if not held or not (counted or checkpoint.moments or any(path.endswith(_STORE) for path in held)):
         return
     shards = [path for path in held if path.endswith(".distcp")]
