@@ -106,7 +106,7 @@ def test_a_number_before_a_loss_is_counted() -> None:
     assert found == [[(3,)], [(12,)], []]
 
 
-@pytest.mark.parametrize("name", ["checkpoint_1000", "epoch_1.tar", "snapshot_iter_100.chkpt"])
+@pytest.mark.parametrize("name", ["run_a", "features.tar", "labels.cache"])
 def test_state_under_a_name_that_is_not_known_is_named(name: str, tmp_path: Path) -> None:
     write(tmp_path / name)
     result = newest(tmp_path)
