@@ -86,8 +86,12 @@ def states_in(root: Path) -> list[str]:
 
 
 def is_torch(path: Path) -> bool:
-    """Whether a file is one of `torch.save` that may be a whole state, by its name or by its begin."""
-    return path.name.lower().endswith(_SUFFIXES) or is_of_torch(path)
+    """Whether a file is one of `torch.save` that may be a whole state, by its name or by its begin.
+
+    Files that end in `.bin` are parts of one save as often.
+    """
+    name = path.name.lower()
+    return name.endswith(_SUFFIXES) or (not name.endswith(".bin") and is_of_torch(path))
 
 
 def _is_repeated(root: Path, name: str, names: Sequence[str]) -> bool:
