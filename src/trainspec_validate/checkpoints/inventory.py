@@ -328,7 +328,8 @@ def inventory(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
 
 def _unnamed(checkpoint: Checkpoint) -> frozenset[str]:
     """Files of `torch.save` at the top of a checkpoint whose names end otherwise."""
-    others = (path for path in checkpoint.files if "/" not in path and not path.lower().endswith(STATE_SUFFIXES))
+    known = (*STATE_SUFFIXES, *_SUFFIXES)  # the parts of a save of PyTorch DCP begin so too
+    others = (path for path in checkpoint.files if "/" not in path and not path.lower().endswith(known))
     return frozenset(path for path in others if is_of_torch(checkpoint.root / path))
 
 
