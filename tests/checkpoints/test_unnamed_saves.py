@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.torch_saves import save, saved_before_1_6
+from tests.torch_saves import save, saved, saved_before_1_6
 from trainspec_validate.checkpoints.inventory import find
 from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
 
@@ -64,6 +66,27 @@ def test_files_whose_names_say_neither_steps_nor_parts_are_not_ordered(tmp_path:
         save(tmp_path / f"training_state_e{epoch}.th", {"optimizer": {"state": {0: {"step": 3}}}})
     with pytest.raises(SeveralSeriesError, match="several saves or parts of one"):
         next(judged_newest_first(tmp_path))
+
+
+def test_arrays_of_numpy_and_archives_next_to_saves_are_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / f"step_{step}.pt", state(step))
+    for name, entry in (("step_3.npz", "w.npy"), ("model_9_steps.zip", "_stable_baselines3_version")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(entry, b"2.3.2")
+    refused, chosen = list(judged_newest_first(tmp_path))[:2]
+    assert [Path(one.path).name for one in (refused, chosen)] == ["step_3.npz", "step_2.pt"]
+    assert "holds arrays of NumPy alone" in refused.faults[0]
+    assert chosen.faults == ()
+    assert any("model_9_steps.zip: is of Stable-Baselines3" in note for note in chosen.notes)
+
+
+@pytest.mark.parametrize(("num_bytes", "is_whole"), [(1 << 20, True), (1 << 40, False)])
+def test_bytes_that_no_memory_holds_are_damage(num_bytes: int, is_whole: bool, tmp_path: Path) -> None:
+    size = pickle.LONG1 + b"\x08" + num_bytes.to_bytes(8, "little")
+    content = b"\x80\x02}(X\x01\x00\x00\x00acbuiltins\nbytearray\n" + size + b"\x85RX\x04\x00\x00\x00stepK\x01u."
+    (tmp_path / "step_1.pt").write_bytes(saved(content))
+    assert (judged(tmp_path)["step_1.pt"] == ()) == is_whole
 
 
 def test_other_files_of_those_names_are_none(tmp_path: Path) -> None:

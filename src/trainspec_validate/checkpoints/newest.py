@@ -19,7 +19,7 @@ from typing import Literal
 from trainspec_validate.checkpoints import bundles, commits
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
 from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
-from trainspec_validate.checkpoints.containers import unread_container, unread_state
+from trainspec_validate.checkpoints.containers import is_of_arrays, unnamed_state, unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.formats.by_content import is_unloadable
 from trainspec_validate.checkpoints.formats.manifest import take_from_above
@@ -77,6 +77,7 @@ _CODE = "TS-SEC-001"
 _NOTED = (_CODE, "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
 """Those whose violation is reported and refuses nothing: a copy violates them too."""
 _RESIDUE = "TS-CKP-081"
+_ARRAYS = "holds arrays of NumPy alone"
 _SIGNS = "._=+,@%:-"
 _MARKS = _SIGNS + "0123456789"
 Code = Literal["listed", "classes", "any"]
@@ -145,7 +146,13 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     beside = tuple(one.root for one in candidates if one.files is None)
     terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)
     committed = commits.committed(group, candidates)
-    aside = (*_unfollowed(group), *_left_out(others), *_set_aside(candidates), *commits.dangling(group, candidates))
+    aside = (
+        *_unfollowed(group),
+        *_unread_beside(group),
+        *_left_out(others),
+        *_set_aside(candidates),
+        *commits.dangling(group, candidates),
+    )
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
@@ -176,6 +183,20 @@ def _unfollowed(group: Group) -> Iterator[str]:
         link = group.root / name
         if is_one and os.path.realpath(link) not in ends:
             yield f"{link.as_posix()}: a link{'' if link.exists() else ' that leads nowhere'}, which is not followed"
+
+
+def _unread_beside(group: Group) -> Iterator[str]:
+    """Archives of state and arrays of NumPy next to the checkpoints of a directory, which nothing judges."""
+    if group.members == [group.root]:
+        return
+    known = {name for names in group.files.values() for name in names}
+    with os.scandir(group.root) as entries:
+        names = sorted(
+            entry.name for entry in islice(entries, int(ENTRIES.most)) if entry.is_file(follow_symlinks=False)
+        )
+    for name in names:
+        if name not in known and (words := _ARRAYS if is_of_arrays(name) else unnamed_state(group.root / name)):
+            yield f"{(group.root / name).as_posix()}: {words}, so it is not compared with the checkpoints"
 
 
 def _left_out(others: Sequence[Candidate]) -> Iterator[str]:
@@ -374,6 +395,8 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+    elif checkpoint.is_bundle and state and all(map(is_of_arrays, state)):
+        yield f"{checkpoint.place(state[0])}: the file {_ARRAYS}, and no state to resume from"
     elif checkpoint.formats == ["torch.save"] and _are_lone(checkpoint, state):
         held = checkpoint.lone[state[0]] if state else NOTHING
         yield f"{checkpoint.place(state[0]) if state else checkpoint.name}: the file holds {held}, so no state"
