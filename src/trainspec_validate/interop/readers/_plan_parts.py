@@ -334,13 +334,13 @@ class Draft:
     def drop_defaults(self, why: str, kept: Collection[Pointer] = ()) -> None:
         """Leave open each fact that follows from a default, where the program has others; those `kept` are sure."""
         self.drop([at for at, how in self.derived.items() if isinstance(how, Default) and at not in kept], why)
-        self.derived.update((at, str(self.derived[at])) for at in kept)
+        self.derived.update((at, str(self.derived[at])) for at in kept if at in self.derived)
 
     def drop(self, pointers: Iterable[Pointer], why: str) -> None:
         """Leave facts open that cannot be determined after all, with all that was computed from them."""
         for pointer in pointers:
             for above in [at for at, inputs in self.inputs.items() if pointer in inputs and at != pointer]:
-                self.inputs.pop(above)
+                self.inputs.pop(above, None)  # what follows from it may have been dropped with another one
                 if self.get(*map(str, above)) is not None:
                     self.drop([above], f"it follows from {'.'.join(map(str, pointer))}, which is open: {why}")
             inner: Any = self.facts
