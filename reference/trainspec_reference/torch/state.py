@@ -83,7 +83,7 @@ class State(ABC):
 
     @abstractmethod
     def gradients(self) -> Sequence[torch.Tensor]:
-        """What this rank holds of the gradient."""
+        """Tensors of the gradient that this rank holds."""
 
     def update(self, learning_rate: float, gradient_factor: float) -> None:
         """Apply the optimizer once, with the gradient times a factor, and clear the gradient."""
@@ -175,7 +175,7 @@ class State(ABC):
     def global_tensors(self, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
         """Global tensors of a kind by the name of the parameter, in host memory; all ranks call it.
 
-        What this rank holds whole is its own copy; the rest is put together from the boxes that all ranks write.
+        A tensor that this rank holds whole is its own copy; others are put together from the boxes of all ranks.
         """
         is_whole = kind in self.whole_kinds
         boxes = dict(self._boxes(self.held if is_whole else self.written))
