@@ -22,7 +22,6 @@ COSTS = ROOT / "src" / "trainspec_validate" / "performance" / "costs"
 MODELS = {
     **{path: f"trainspec_validate.performance.costs.{path.stem}" for path in COSTS.glob("[!_]*.py")},
     **{path: f"appendix_models.{path.stem}" for path in (ROOT / "tools" / "appendix_models").glob("[!_]*.py")},
-    ROOT / "reference" / "trainspec_reference" / "common" / "noise_scale.py": "trainspec_reference.common.noise_scale",
 }
 """Module of each file that holds models."""
 MENTION = re.compile(r"`(?P<module>[a-z_]+)\.(?P<name>[A-Za-z_]\w*)`")

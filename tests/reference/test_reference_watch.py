@@ -11,7 +11,7 @@ from trainspec_reference.common import crew as attention
 from trainspec_reference.common import decisions
 from trainspec_reference.common.decisions import RestartLimits
 from trainspec_reference.common.messages import Left
-from trainspec_reference.common.regroup import Attempts
+from trainspec_reference.common.recovery import Attempts
 from trainspec_reference.common.saves import odd_one_out
 from trainspec_reference.common.watch import Limits, Watch, silent
 

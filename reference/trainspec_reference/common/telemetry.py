@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import trainspec_record
 from trainspec_record.identity import VISIBLE
-from trainspec_record.noise.estimate import Norms
 from trainspec_record.noise.meter import NoiseMeter, NoiseSettings
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.batch_schedule import shares
@@ -112,17 +111,10 @@ class StepTimes:
         self._open.close()
 
 
-class NoiseLog:
+def noise_log(job: Job, num_data_ranks: int, recorder: Recorder) -> NoiseMeter | None:
     """Writes the gradient noise of a run, averaged and with intervals; each attempt begins its averages anew."""
-
-    def __init__(self, job: Job, num_data_ranks: int, recorder: Recorder) -> None:
-        settings = _noise_settings(job, num_data_ranks)
-        self._meter = NoiseMeter(settings, recorder) if settings is not None else None
-
-    def add(self, group_units: Sequence[float], group_squared_norms: Sequence[float], norm: float) -> None:
-        """Norms of one step, before clipping."""
-        if self._meter is not None:
-            self._meter.add(Norms.of_groups(group_units, group_squared_norms, norm**2))
+    settings = _noise_settings(job, num_data_ranks)
+    return NoiseMeter(settings, recorder) if settings is not None else None
 
 
 def _noise_settings(job: Job, num_data_ranks: int) -> NoiseSettings | None:
