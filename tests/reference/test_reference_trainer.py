@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainspec_reference.common.data import Loaded, Loader, SampleOrder
+from trainspec_reference.common.data import Feed, Loaded, SampleOrder
 from trainspec_reference.common.job import Data
 from trainspec_reference.common.ports import Wish
 from trainspec_reference.common.state import TrainerState
@@ -233,13 +233,13 @@ def test_evaluation_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_batches_are_made_beside_the_step_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, by = Loader.made, []
+    made, by = Feed.made, []
 
     def noted(*arguments: Any) -> Loaded:
         by.append(threading.current_thread().name.startswith("loader"))
         return made(*arguments)
 
-    monkeypatch.setattr(Loader, "made", noted)
+    monkeypatch.setattr(Feed, "made", noted)
     ramp = (BatchStage(from_tokens=0, global_sequences=8), BatchStage(from_tokens=8 * 16 * 4, global_sequences=16))
     worker = train(tiny_job(12, 1, batch={"ramp": ramp}), tmp_path)[0]
     assert worker.error is None

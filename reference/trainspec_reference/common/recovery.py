@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -307,8 +307,9 @@ class Recovery:
                 self._crew.end(member)
         way = decisions.way_back(episode.kind, self._job.policy, self._settings.way)
         kept = self._shrunk() if way == "shrink" else None
-        self._start = self._state(episode)
-        unsent = self._unsent(kept) if self._start.source == "peer" else ""
+        going_on = self._living if kept is None else kept
+        self._start = self._state(episode, going_on)
+        unsent = self._unsent(going_on, kept) if self._start.source == "peer" else ""
         reason = f"{episode.reason}; {unsent}" if unsent else episode.reason
         self._decided("restart" if way == "shrink" and kept is None else way, reason)
         self._members = self._refilled() if kept is None else kept
@@ -328,16 +329,15 @@ class Recovery:
             return None
         return living[:size]
 
-    def _unsent(self, kept: list[Worker] | None) -> str:
+    def _unsent(self, going_on: Sequence[Worker], kept: Sequence[Worker] | None) -> str:
         """What becomes of gradients that compression has not sent; empty where nothing does."""
-        num_before = len(self._members)
-        going_on = self._living if kept is None else kept
         lost = [rank for rank, member in enumerate(self._members) if member not in going_on]
+        num_before = len(self._members)
         return decisions.unsent(self._job, lost, num_before, num_before if kept is None else len(kept))
 
-    def _state(self, episode: Episode) -> say.Start:
-        """The state that all start from: of those that hold the newest one, else of a checkpoint."""
-        left = {member.number: self._left[member.number] for member in self._living if member.number in self._left}
+    def _state(self, episode: Episode, going_on: Sequence[Worker]) -> say.Start:
+        """The state that all start from: the newest of those that go on, else that of a checkpoint."""
+        left = {member.number: self._left[member.number] for member in going_on if member.number in self._left}
         try:
             start = self._source.after_fault(
                 left, must_roll_back=episode.must_roll_back, unsaved_step=self._unsaved_step

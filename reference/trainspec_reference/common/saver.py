@@ -10,7 +10,6 @@ from typing import TypeVar
 from trainspec_record.silent import SilentSpan
 from trainspec_record.spans import Save, Span
 from trainspec_reference.common import messages as say
-from trainspec_reference.common import telemetry
 from trainspec_reference.common.backend import Backend, PeerLostError, Snapshot
 from trainspec_reference.common.channel import Link
 from trainspec_reference.common.checkpoints import name_of, sync
@@ -20,6 +19,8 @@ from trainspec_validate.checkpoints.hashing import digests
 from trainspec_validate.documents.types import trace
 
 _POLL_SECONDS = 0.05
+_SETTLE_SECONDS = 2.0
+"""Longest wait for a record to be written: a disk that hangs must not stop a save for ever."""
 _Order = say.Write | say.Hash | say.SaveEnded
 _Wanted = TypeVar("_Wanted", say.Write, say.Hash, say.SaveEnded)
 
@@ -81,7 +82,8 @@ class WorkerPorts:
         """As `Ports.done`."""
         around = self._around()
         counters = around.recorder.state()
-        telemetry.hurry(around)
+        if around.formation.rank == 0:  # concurrently with training, so that a killed rank 0 loses no step
+            around.recorder.flush(0.0)
         self._link.say(say.Done(formation=around.formation.number, step=step, counters=counters or None))
 
     def save(self, state: TrainerState) -> None:
@@ -138,7 +140,7 @@ class WorkerPorts:
             self._link.say(say.Unsaved(formation=number, checkpoint=name, reason=reason[:4096]))
         if isinstance(span, Save):
             span.fail(reason) if reason is not None else span.commit(size_bytes=size_bytes)
-        telemetry.settle(around)
+        around.recorder.flush(_SETTLE_SECONDS)  # whoever waits for the end of the save relies on the record of it
         self._is_idle.set()
 
     def _next(self, wanted: type[_Wanted]) -> _Wanted:

@@ -23,11 +23,8 @@ from trainspec_validate.performance.derived.plan import shape_of
 if TYPE_CHECKING:
     from trainspec_record.recording import Run
     from trainspec_record.silent import SilentRun
-    from trainspec_reference.common.ports import Surroundings
 
 Recorder: TypeAlias = "Run | SilentRun"
-_SETTLE_SECONDS = 2.0
-"""Longest wait for a record to be written: a disk that hangs must not stop a save for ever."""
 
 
 def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Recorder:
@@ -58,17 +55,6 @@ def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Rec
         flops_convention=convention,
         report_interval_steps=telemetry.step_interval if telemetry else 1,
     )
-
-
-def hurry(surroundings: Surroundings) -> None:
-    """Write the stream of the job now, concurrently with training, so that a killed rank 0 loses no update."""
-    if surroundings.formation.rank == 0:
-        surroundings.recorder.flush(0.0)
-
-
-def settle(surroundings: Surroundings) -> None:
-    """Wait until what was recorded is in the files: what comes next relies on it."""
-    surroundings.recorder.flush(_SETTLE_SECONDS)
 
 
 def flops_per_token(model: Model, convention: str, sequence_length: int) -> float | None:
