@@ -51,9 +51,9 @@ is computed by the code that the tools run, so a page cannot depart from it. The
 state the requirements, and nothing here adds one.
 
 `trainspec_validate.performance.costs` holds the models that the validator uses, and `tools/appendix_models` those that
-only these pages show. They are pure functions over plain numbers. Each cites its source and has a worked example that the tests
-execute. Where constants are fitted, the page says to what, and how far off the model was on data that it was not
-fitted to.
+only these pages show. They are pure functions over plain numbers. Each cites its source and has a worked example that
+the tests execute. Where constants are fitted, the page says to what, and how far off the model was on data that it was
+not fitted to.
 """
 
 
