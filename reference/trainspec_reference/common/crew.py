@@ -133,7 +133,7 @@ class Crew:
                 case Channel() as channel if channel.is_open:
                     yield channel
                 case socket.socket() as listener if listener is self._listener:
-                    with contextlib.suppress(OSError):  # until nobody waits
+                    with contextlib.suppress(OSError):  # until no worker waits
                         while True:
                             self._selector.register(Channel(listener.accept()[0]), selectors.EVENT_READ)
                 case socket.socket() as source:

@@ -82,7 +82,7 @@ class Team:
     watch: Watch
     saves: Saves
     finished: dict[int, say.Finished] = field(default_factory=dict)
-    """What each worker said that has done what it was asked for, by its number."""
+    """Report of each worker that has done all that it was asked for, by its number."""
 
 
 class Recovery:

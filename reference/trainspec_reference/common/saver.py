@@ -30,7 +30,7 @@ class _GivenUpError(Exception):
 
 
 class WorkerPorts:
-    """Surroundings of the loop in one formation. It saves once at a time; training waits for the copy alone."""
+    """Surroundings of the loop in one formation. It does one save at a time; training waits for the copy alone."""
 
     def __init__(self, backend: Backend, link: Link, *, is_asynchronous: bool) -> None:
         self._backend, self._link, self._is_asynchronous = backend, link, is_asynchronous
