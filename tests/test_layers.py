@@ -218,7 +218,7 @@ def writes(call: ast.Call, named: Mapping[str, ast.expr] = MappingProxyType({}))
     function = call.func
     name = getattr(function, "id", getattr(function, "attr", ""))
     owner = getattr(getattr(function, "value", None), "id", "")
-    if (owner, name) == ("os", "open"):
+    if (owner, name) == ("os", "open") or name == "open_regular":
         names = [node.id for node in ast.walk(call) if isinstance(node, ast.Name)]
         text = " ".join(map(ast.unparse, [call, *(named[each] for each in names if each in named)]))
         return any(flag in text for flag in _WRITING_FLAGS) and "/dev/null" not in text and "devnull" not in text
@@ -270,6 +270,8 @@ def writers() -> set[str]:
         ("open(path, 'r+b')", True),
         ("open(path, mode)", True),
         ("os.open(path, os.O_CREAT | os.O_EXCL)", True),
+        ("open_regular(path, os.O_RDWR)", True),
+        ("open_regular(path)", False),
         ("os.replace(a, b)", True),
         ("new.replace(path)", True),
         ("new.rename(path)", True),

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainspec_record.claim import open_regular
 from trainspec_record.clock import Clock
 from trainspec_record.guard import never_raises
 from trainspec_record.identity import VARIABLE, Identity, identity
@@ -33,7 +34,7 @@ def _is_of_training(emitter: str) -> bool:
 def has_ended(folder: Path, attempt: int) -> bool:
     """Whether the job says that the run is over."""
     try:
-        with (folder / f"job.{attempt}.jsonl").open("rb") as file:
+        with os.fdopen(open_regular(folder / f"job.{attempt}.jsonl"), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES // 100))
             return _END in file.read()
     except OSError:

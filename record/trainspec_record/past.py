@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trainspec_record.claim import open_regular
+from trainspec_record.guard import tell_once
+from trainspec_record.identity import MAX_ATTEMPT
 from trainspec_record.ledger import CATEGORIES
 from trainspec_record.stream import file_name
 
@@ -19,6 +22,7 @@ COUNTERS = ("train.step.skipped", "train.sample.count", "train.token.count", "tr
 """Counters that a restore sets back to their values at the restored update."""
 STEPS = "train.step.count"
 GOODPUT = "train.goodput.time"
+_MOST = 2**62
 
 Record = dict[str, Any]
 
@@ -81,17 +85,22 @@ def attempts_of(folder: Path, emitter: str) -> list[tuple[int, Path]]:
     prefix, found = f"{file_name(emitter)}.", []
     for path in folder.glob(f"{prefix}*.jsonl"):
         number = path.name[len(prefix) : -len(".jsonl")]
-        if number.isascii() and number.isdecimal():
+        if number.isascii() and number.isdecimal() and int(number) <= MAX_ATTEMPT:
             found.append((int(number), path))
     return sorted(found)
 
 
 def read_past(folder: Path, attempt: int) -> Past:
     """Records that the job wrote before an attempt."""
-    found = [(number, path) for number, path in attempts_of(folder, "job") if number < attempt]
-    past = Past(tuple(path for _, path in found))
-    for number, path in found:
-        past = _after(past, number, _first(path), list(_records(_tail(path))))
+    past = Past()
+    for number, path in attempts_of(folder, "job"):
+        if number < attempt:
+            try:
+                first, records = _first(path), list(_records(_tail(path)))
+            except OSError as error:
+                tell_once(f"{path.name} of an earlier attempt is not read: {error.strerror}")
+                continue
+            past = _after(past._replace(files=(*past.files, path)), number, first, records)
     return past
 
 
@@ -107,7 +116,7 @@ def counters_at(files: tuple[Path, ...], step: int) -> dict[str, float]:
 
 def mend(path: Path) -> None:
     """Cut off the half line that a killed writer left at the end of its file."""
-    with path.open("rb+") as file:
+    with os.fdopen(open_regular(path, os.O_RDWR), "rb+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
         content = file.read()
@@ -120,10 +129,11 @@ def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Pas
     samples = [record for record in records if record.get("k") == "m"]
     steps = [int(record["m"][STEPS]) for record in samples if STEPS in record["m"]]
     ended = _newest(records, "train.attempt.end")
+    reason = ended["a"].get("train.attempt.reason") if ended else None
     alive_us = ended["time_us"] if ended else max((record["time_us"] for record in records), default=past.alive_us)
     return Past(
         files=past.files,
-        start_us=past.start_us or head.get("counters_start_us") or head.get("time_us"),
+        start_us=past.start_us or _whole(head.get("counters_start_us")) or _whole(head.get("time_us")),
         totals_us=_totals(samples, alive_us) or past.totals_us,
         largest_step=max([past.largest_step, *steps]),
         num_repeated=int(_last(samples, "train.step.repeated", past.num_repeated)),
@@ -131,7 +141,7 @@ def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Pas
         alive_us=alive_us,
         step=steps[-1] if steps else past.step,
         next_seq=records[-1]["seq"] + 1 if records else 0,
-        end_reason=ended["a"].get("train.attempt.reason") if ended else None,
+        end_reason=reason if isinstance(reason, str) else None,
         has_ended=_newest(records, "train.run.end") is not None,
         attempt=attempt,
         faults=_open_faults(past.faults, attempt, records, alive_us),
@@ -148,8 +158,9 @@ def _totals(samples: list[Record], alive_us: int) -> dict[str, int]:
         return {}
     found = dict.fromkeys(CATEGORIES, 0)
     for key, value in samples[at]["m"].items():
-        if key.startswith(GOODPUT):
-            found[key.partition("=")[2].rstrip("}")] = round(value * 1e6)
+        category = key.partition("=")[2].rstrip("}")
+        if key.startswith(GOODPUT) and category in found:
+            found[category] = round(value * 1e6)
     left_us = max(0, alive_us - samples[at]["time_us"])
     trained = sum(record["m"].get("train.step.duration", 0.0) for record in samples[at + 1 :])
     trained_us = min(left_us, round(trained * 1e6))
@@ -191,12 +202,12 @@ def _last(records: list[Record], key: str, otherwise: float) -> float:
 
 
 def _first(path: Path) -> Record:
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         return next(iter(_records([file.readline(TAIL_BYTES)], heads=True)), {})
 
 
 def _tail(path: Path) -> list[bytes]:
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - TAIL_BYTES))
         lines = file.read().split(b"\n")
@@ -204,7 +215,7 @@ def _tail(path: Path) -> list[bytes]:
 
 
 def _records_backwards(path: Path) -> Iterator[Record]:
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         end = size = file.seek(0, os.SEEK_END)
         rest = b""
         while end > 0 and size - end < MAX_SEARCHED_BYTES:
@@ -216,7 +227,7 @@ def _records_backwards(path: Path) -> Iterator[Record]:
 
 
 def _records(lines: Any, *, heads: bool = False) -> Iterator[Record]:
-    """Records that can be read, with `m` and `a` filled in; a half line is none."""
+    """Records that can be read, with the numbers of `m`, and `a` filled in; a half line is none."""
     for line in lines:
         try:
             record = json.loads(line)
@@ -224,10 +235,20 @@ def _records(lines: Any, *, heads: bool = False) -> Iterator[Record]:
                 if heads:
                     yield record
                 continue
-            record.setdefault("m", {})
-            record.setdefault("a", {})
-            record["time_us"] = int(record["time_us"])
-            record["seq"] = int(record["seq"])
+            record["m"] = {key: value for key, value in record.get("m", {}).items() if _is_count(value)}
+            record["a"] = dict(record.get("a", {}))
+            record["time_us"], record["seq"] = _whole(record["time_us"]), _whole(record["seq"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
-        yield record
+        if record["time_us"] is not None and record["seq"] is not None:
+            yield record
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a number as a record can hold one, and none below 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST
+
+
+def _whole(value: object) -> int | None:
+    """A number of a record as a whole one; None where it is none."""
+    return int(value) if isinstance(value, int | float) and _is_count(value) else None

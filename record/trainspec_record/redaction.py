@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from trainspec_record.catalog import ATTRIBUTES
+from trainspec_record.claim import open_regular
 
 WITHOUT_A_WORD: Final = "the attempt ended without a word"
 NOT_COMMITTED: Final = "the attempt ended before the commit"
@@ -60,7 +62,7 @@ def read_key(path: Path | str) -> bytes:
         ValueError: the file cannot be read, or is too short to keep a secret.
     """
     try:
-        with Path(path).open("rb") as file:
+        with os.fdopen(open_regular(path, follow=True), "rb") as file:
             key = file.read(MOST_KEY_BYTES).strip()
     except OSError as error:
         raise ValueError(f"the key for {REDACT} cannot be read: {path}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainspec_record import values
-from trainspec_record.claim import is_orphan
+from trainspec_record.claim import is_orphan, open_regular
 from trainspec_record.past import OpenFault, Past, action_of, mend, recovery_id
 from trainspec_record.redaction import WITHOUT_A_WORD
 
@@ -31,7 +31,7 @@ def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
         lines.detect()
     lines.recover()
     mend(past.files[-1])
-    descriptor = os.open(past.files[-1], os.O_WRONLY | os.O_APPEND)
+    descriptor = open_regular(past.files[-1], os.O_WRONLY | os.O_APPEND)
     try:
         os.write(descriptor, b"".join(lines.found))
     finally:

@@ -1,11 +1,14 @@
 """Run the fuzzer: `python -m tests.fuzz --cases 100000`; prints a table and exits with 1 when an outcome is wrong.
 
-Streams on Spark have a test of their own, which runs with `make test-long` where there is Java.
+Seconds are of a processor, so that a busy machine changes none. Sessions of Spark have a test of their own, which runs
+with `make test-long` where there is Java; here the parts of a run are folded as Spark would, in one process.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import json
 import multiprocessing
 import os
 import random
@@ -18,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -151,6 +154,30 @@ def _row(name: str, tally: Tally) -> str:
     )
 
 
+COLUMNS = ("command", "cases", "exit_0", "exit_1", "exit_2", "exit_3", "wrong", "slowest_seconds", "peak_bytes")
+
+
+def write_results(tallies: dict[str, Tally], path: Path) -> None:
+    """Write the table for programs; seconds are of a processor."""
+    with path.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for name in (command.name for command in COMMANDS if command.name in tallies):
+            one = tallies[name]
+            codes = [one.codes[code] for code in (0, 1, 2, 3)]
+            figures = (f"{one.slowest_seconds:.2f}", one.peak_bytes)
+            writer.writerow([name, one.codes.total(), *codes, one.num_wrong, *figures])
+
+
+def logged(path: Path | None) -> Iterator[tuple[int, str, Outcome]]:
+    """The outcomes that a log of an earlier run holds."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else ()
+    for told in map(json.loads, lines):
+        if "code" in told:
+            outcome = Outcome(told["code"], tuple(told["mistakes"]), told["seconds"], told["peak_bytes"])
+            yield told["number"], told["command"], outcome
+
+
 def main() -> int:
     """Run the cases that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
@@ -162,19 +189,30 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--keep", type=Path, help="directory for the trees of wrong outcomes")
+    words = "a line for each case; a run with the same file continues behind its last"
+    parser.add_argument("--log", type=Path, metavar="FILE", help=words)
+    parser.add_argument("--results", type=Path, metavar="FILE", help="the table as CSV")
     wanted = parser.parse_args()
     if wanted.keep:
         wanted.keep.mkdir(parents=True, exist_ok=True)
     tallies: dict[str, Tally] = defaultdict(Tally)
     start, num_shown = time.monotonic(), 0
-    for number, name, outcome in outcomes(
-        wanted.seed, range(wanted.first, wanted.first + wanted.cases), wanted.jobs, wanted.keep, wanted.only
-    ):
+    first, end = wanted.first, wanted.first + wanted.cases
+    for number, name, outcome in logged(wanted.log):
         tallies[name].add(outcome)
+        first = max(first, number + 1)
+    numbers = range(min(first, end), end)
+    for number, name, outcome in outcomes(wanted.seed, numbers, wanted.jobs, wanted.keep, wanted.only):
+        tallies[name].add(outcome)
+        if wanted.log:
+            with wanted.log.open("a", encoding="ascii") as log:
+                log.write(json.dumps({"number": number, "command": name, **asdict(outcome)}) + "\n")
         if outcome.mistakes and num_shown < _MAX_SHOWN:
             num_shown += 1
             print(f"{number} {name}: {outcome.mistakes[0][:700]!a}", flush=True)  # noqa: T201
     print(table(tallies))  # noqa: T201
+    if wanted.results:
+        write_results(tallies, wanted.results)
     num_run = sum(tally.codes.total() for tally in tallies.values())
     if num_run < wanted.cases:
         print(f"{wanted.cases - num_run:,} not run: names that this system cannot hold")  # noqa: T201

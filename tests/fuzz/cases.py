@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,9 @@ from tests.fuzz.mutate import NAMES
 from trainspec_validate.cli import terminal
 
 HANG_SECONDS: Final = 120
-"""No small input takes so long; where one does, the case counts as one that hangs."""
+"""A case that takes so much time of a processor, or waits so long, hangs: no small input does."""
+_WAITING_SECONDS: Final = 0.01
+"""A process that takes less of a processor in `HANG_SECONDS` waits; on a busy machine one that works takes more."""
 MAX_OUTPUT_BYTES: Final = 30_000_000
 _COMMANDS_OF_RUNNERS = re.compile(r"(?m)^\s*::[\w-]|##\[|##vso\[|##teamcity\[")
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -42,8 +44,9 @@ class Outcome:
     mistakes: tuple[str, ...]
     """What is wrong with the outcome, whatever the input is; empty where nothing is."""
     seconds: float
+    """Of a processor, in all threads of the process."""
     peak_bytes: int
-    """The most memory that this process has had so far."""
+    """The most memory that the process has had meanwhile; on other systems than Linux, so far."""
 
 
 def lay_out(case: Case, place: Path, dice: random.Random) -> None:
@@ -93,10 +96,17 @@ def _happen(action: str, path: Path, place: Path, dice: random.Random) -> None:
 
 @contextmanager
 def _limited() -> Iterator[None]:
-    def hang(_number: int, _frame: FrameType | None) -> None:
-        raise Hung
+    start = last = time.process_time()
 
-    before = signal.signal(signal.SIGALRM, hang)
+    def look(_number: int, _frame: FrameType | None) -> None:
+        nonlocal last
+        now, before = time.process_time(), last
+        if now - start > HANG_SECONDS or now - before < _WAITING_SECONDS:
+            raise Hung
+        last = now
+        signal.alarm(HANG_SECONDS)
+
+    before = signal.signal(signal.SIGALRM, look)
     signal.alarm(HANG_SECONDS)
     try:
         yield
@@ -125,17 +135,18 @@ def _text(stream: io.TextIOWrapper) -> str:
 def run(case: Case, place: Path) -> Outcome:
     """Run a case whose tree lies in a directory."""
     before = _held(place / "tree") if case.command.name.startswith("validate") else None
-    start = time.monotonic()
+    _forget_peak()
+    start = time.process_time()
     trace = ""
     with chdir(directory_of(case, place)), _streams(case.standard_input) as (out, err):
         try:
-            with _limited():
+            with _limited(), case.command.around():
                 code = terminal.run(case.command.program, "trainspec", case.arguments)
         except Hung:
             code, trace = -1, "hangs\n" + traceback.format_exc(limit=-4)
         except BaseException:
             code, trace = -1, traceback.format_exc(limit=-4)
-        seconds = time.monotonic() - start
+        seconds = time.process_time() - start
         written, told = _text(out), _text(err)
     mistakes = [trace] if trace else list(_mistakes(case, code, written, told))
     if before is not None and _held(place / "tree") != before:
@@ -144,6 +155,12 @@ def run(case: Case, place: Path) -> Outcome:
         mistakes.append("a file outside of the tree has changed")
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return Outcome(code, tuple(mistakes), seconds, peak_bytes)
+
+
+def _forget_peak() -> None:
+    # https://docs.kernel.org/filesystems/proc.html: 5 resets the peak resident set size
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def _held(tree: Path) -> dict[str, bytes]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 import click
 from trainspec_conformance.cli import command as conformance
 
-from tests.fuzz import parquet_footers, seeds
+from tests.fuzz import agents, parquet_footers, recorders, seeds
 from tests.fuzz.mutate import ODD, damaged_tree
 from tests.fuzz.recorded import discovered, machines
 from tests.fuzz.seeds import Files
+from tests.fuzz.spark_parts import without_cluster
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command as gate
 
@@ -34,6 +36,8 @@ class Command:
     arguments: Callable[[Files, random.Random], list[str]]
     weight: int
     """How often it comes up, next to the others: slow commands have less."""
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    """What stands for processes and clusters while it runs."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,10 @@ def _documents_alone() -> tuple[Files, ...]:
     return seeds.documents()[:1]
 
 
+def _of_agents() -> tuple[Files, ...]:
+    return (*seeds.documents(), *seeds.streams(), *seeds.resumable())
+
+
 def _footers() -> tuple[Files, ...]:
     return tuple(files for files in seeds.streams() if "run.parquet" in files)
 
@@ -212,6 +220,12 @@ COMMANDS: Final = (
     Command("conformance verify", conformance, seeds.reports, lambda _f, _d: ["verify", "tree"], 2),
     Command("conformance verify, histories", conformance, seeds.evidence, lambda _f, _d: ["verify", "tree"], 4),
     Command("checkpoint newest-good", toolbox, seeds.resumable, _newest, 8),
+    Command("mcp", agents.asked, _of_agents, agents.calls, 4, agents.without_children),
+    Command("record launch", recorders.launched, recorders.plans, recorders.launches, 4),
+    Command("record, a run that continues", recorders.continued, recorders.attempts, recorders.environments, 4),
+    Command("record, files of the kernel", recorders.sampled, recorders.hosts, recorders.environments, 2),
+    Command("record, probes of other nodes", recorders.probed, recorders.messages, lambda _files, _dice: [], 2),
+    Command("validate, parts of Spark", gate, seeds.streams, _judge("--engine", "spark"), 4, without_cluster),
     Command("conformance diff", conformance, seeds.reports, lambda _f, _d: ["diff", "tree", "tree"], 2),
 )
 FOLLOWED: Final = Command("validate --follow", gate, seeds.streams, lambda _files, _dice: [], 0)
@@ -225,6 +239,8 @@ def case(seed: int, number: int, command: Command | None = None) -> Case:
     command = command or dice.choices(COMMANDS, _WEIGHTS)[0]
     sound = dice.choice(command.seeds())
     files, actions = damaged_tree(sound, dice)
+    if command.seeds is recorders.hosts:
+        actions = [(action, name) for action, name in actions if action != "fifo"]  # no kernel has one there
     if command.seeds is _footers:
         whole = dice.random() < 0.3
         files = {

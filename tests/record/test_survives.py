@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ import trainspec_record
 from trainspec_record import stream as stream_module
 from trainspec_record.recording import Run
 
-from .recorded import events, finish, records, start, values
+from .recorded import events, finish, records, start, train, values
 
 LOOP = """
     import os, sys, time, trainspec_record
@@ -219,3 +221,68 @@ def test_nothing_is_loaded_where_nothing_is_recorded(tmp_path: Path) -> None:
         check=True,
     )
     assert set(done.stdout.split()) == {"trainspec_record", "trainspec_record.silent"}
+
+
+DAMAGE: dict[str, Callable[[Path, Path], object]] = {
+    "a pipe": lambda path, _: (path.unlink(), os.mkfifo(path)),
+    "a directory": lambda path, _: (path.unlink(), path.mkdir()),
+    "a link": lambda path, other: (path.unlink(), path.symlink_to(other)),
+    "a link to itself": lambda path, _: (path.unlink(), path.symlink_to(path.name)),
+}
+LINES = (
+    *('{"k":"m","time_us":1e400,"seq":9,"m":{}}', '{"k":"m","time_us":[],"seq":9}', '{"k":"m","time_us":1,"seq":{}}'),
+    *('{"k":"m","time_us":1,"seq":9,"m":[7]}', '{"k":"m","time_us":1,"seq":9,"m":{"train.step.count":[]}}'),
+    *('{"k":"m","time_us":1,"seq":9,"m":{"train.step.count":1e400}}', '{"k":"e","time_us":1,"seq":9,"a":7}'),
+    '{"k":"e","time_us":1,"seq":9,"name":"train.attempt.end","a":{"train.attempt.reason":[]}}',
+    '{"k":"m","time_us":1,"seq":9,"m":{"train.goodput.time{train.goodput.category=odd}":-1}}',
+    '{"k":"m","time_us":99999999999999999999,"seq":99999999999999999999}',
+)
+
+
+def _train_and_fail(num_steps: int) -> None:
+    with suppress(RuntimeError):
+        train(0, num_steps, error=RuntimeError)
+
+
+@pytest.mark.parametrize("name", ["job.1.jsonl", "rank-000000.1.jsonl"])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_what_is_no_file_of_an_earlier_attempt_is_passed_over(
+    folder: Path, kind: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _train_and_fail(4)
+    _train_and_fail(6)
+    other = folder.parent / "other"
+    other.write_bytes(b'{"k":"head"}\nhalf a line')
+    DAMAGE[kind](folder / name, other)
+    _train_and_fail(8)
+    assert other.read_bytes() == b'{"k":"head"}\nhalf a line'
+    assert values(folder / "job.2.jsonl", "train.step.repeated")[-1] == (4 if name.startswith("job") else 10)
+    assert {"job.1.jsonl of an earlier attempt is not read" in text for text in caplog.messages} >= {
+        name.startswith("job")
+    }
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_record_that_makes_no_sense_hides_no_other(folder: Path, line: str, caplog: pytest.LogCaptureFixture) -> None:
+    _train_and_fail(6)
+    with (folder / "job.0.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    _train_and_fail(8)
+    assert values(folder / "job.1.jsonl", "train.step.repeated")[-1] == 6
+    assert not [text for text in caplog.messages if "recorded nothing" in text]
+
+
+def test_the_head_of_an_earlier_attempt_may_state_no_time(folder: Path) -> None:
+    _train_and_fail(6)
+    head, _, rest = (folder / "job.0.jsonl").read_text().partition("\n")
+    odd = {**json.loads(head), "time_us": [], "counters_start_us": "x"}
+    (folder / "job.0.jsonl").write_text(f"{json.dumps(odd)}\n{rest}")
+    _train_and_fail(8)
+    assert records(folder / "job.1.jsonl")[0]["counters_start_us"] > 0
+
+
+def test_an_attempt_of_a_number_that_no_record_holds_is_none(folder: Path) -> None:
+    folder.mkdir()
+    (folder / f"job.{10**30}.jsonl").touch()
+    _train_and_fail(2)
+    assert values(folder / "job.0.jsonl", "train.step.count")[-1] == 2

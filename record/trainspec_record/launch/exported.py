@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from trainspec_record.launch.shell import Assignment, assignments, torchrun_words
+from trainspec_record.launch.shell import Assignment, assignments, read_small, torchrun_words
 
 TIMEOUT_SECONDS = 120.0
 TORCHRUN, ENVIRONMENTS = "torchrun.sh", ("nccl-env.sh", "xla-flags.sh")
@@ -82,7 +82,7 @@ def read_exported(folder: Path) -> Exported:
         script = folder / TORCHRUN
         words = tuple(torchrun_words(script)) if script.exists() else ()
         header = next((path for name in (TORCHRUN, *ENVIRONMENTS) if (path := folder / name).exists()), None)
-        match = _NAME.search(header.read_text(encoding="utf-8")) if header else None
+        match = _NAME.search(read_small(header)) if header else None
     except OSError as error:
         raise ValueError(f"{error.filename}: {error.strerror}") from error
     return Exported(

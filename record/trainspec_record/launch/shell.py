@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+from trainspec_record.claim import open_regular
 
 MAX_BYTES = 1_000_000
 NEEDED = re.compile(r"\$\{(?P<name>\w+):\?(?P<what>[^}]*)\}")
@@ -31,7 +34,7 @@ def read_small(path: Path) -> str:
         ValueError: it is no text, or too long.
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
+    with os.fdopen(open_regular(path, follow=True), "rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"{path}: more than {MAX_BYTES} bytes")
