@@ -189,7 +189,9 @@ def steps() -> list[dict[str, Any]]:
 def test_the_release_installs_what_it_built_on_every_supported_python() -> None:
     jobs = document(".github/workflows/release.yml")["jobs"]
     supported = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))
-    assert jobs["install"]["strategy"]["matrix"]["python"] == supported
+    *tried, newest = jobs["install"]["strategy"]["matrix"]["python"]
+    assert tried == supported
+    assert newest == "3.14"  # installed and started, its tests are not run
     assert [job.get("needs") for job in jobs.values()] == [None, "build", "install", "attest"]
     assert any(step.get("run", "").startswith("make dist") for step in jobs["build"]["steps"])
 

@@ -55,6 +55,7 @@ def condition(act: Wait, chance: random.Random, job: TestJob) -> Condition:
     end = time.monotonic() + act.seconds
     tests: dict[str, Test] = {
         "step": lambda view, since: _all_ranks(view, since, step),
+        "step-after-commit": _stepped_after_commit,
         "fault": lambda view, since: len(view.faults(since)) >= act.num,
         "restored": _restored,
         "first-step": _stepped,
@@ -78,6 +79,11 @@ def _save_seconds(view: View) -> float | None:
 def _all_ranks(view: View, since: float, step: int) -> bool:
     done = view.steps_done(since)
     return len(done) >= view.num_ranks and min(done.values()) >= step
+
+
+def _stepped_after_commit(view: View, since: float) -> bool:
+    committed = [save.step for _, save in view.saves("committed", since)]
+    return bool(committed) and _all_ranks(view, since, max(committed) + 1)
 
 
 def _last_injection(view: View) -> float:

@@ -54,6 +54,11 @@ _UNFINISHED = re.compile(
 _SIGNS = "._=+,@%:-"
 """Signs besides letters and digits in the names of checkpoints that are returned."""
 _PICKLED = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".pkl", ".pickle", ".joblib", ".dill", ".distcp", ".metadata")
+_START_BYTES = 256
+_PROTOCOL = 0x80
+"""First byte of a pickle, before the number of its protocol."""
+_ENTRIES = (b"/data.pkl", b"/.format_version", b"/byteorder", b"/version")
+"""First entries of what `torch.save` writes."""
 _STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?(\d{1,12})")
 
 
@@ -327,7 +332,8 @@ def newest_good(
     Why newer ones do not is logged as a warning, and given to `refused` with the path; so is one whose manifest cannot
     be read, and a directory with a higher step in its name and no manifest. The step that the manifest states decides
     which is newer. `trainspec checkpoint newest-good` also judges checkpoints without a manifest, the
-    formats of files, pointers next to checkpoints and what pickles would run; use it where others can write there.
+    formats of files, pointers next to checkpoints and what pickles would run; use it where others can write there. A
+    pickle with code is not refused here where its digest agrees: a warning says that pickles were not followed.
     """
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     manifests, others = _manifests(Path(directory))
@@ -353,11 +359,19 @@ def newest_good(
 def _note_unread(path: Path, manifest: Path) -> None:
     """Say that pickles were not followed, of which a digest only says that they are as they were sealed."""
     held = sorted(str(one["path"]) for one in _read(manifest)["files"])
-    pickled = [name for name in held if name.lower().endswith(_PICKLED)]
+    pickled = [name for name in held if name.lower().endswith(_PICKLED) or _begins_as_pickle(manifest.parent / name)]
     if pickled:
         more = f" and {len(pickled) - 1:,} more" if len(pickled) > 1 else ""
         words = "agree with the manifest, and what their pickles would run was not looked at"
         LOGGER.warning("%s: %s%s %s; trainspec checkpoint newest-good does", path, pickled[0], more, words)
+
+
+def _begins_as_pickle(path: Path) -> bool:
+    """Whether a file begins as a pickle, or as a container of `torch.save`, whatever its name is."""
+    with os.fdopen(os.open(path, _OPEN), "rb") as file:
+        start = file.read(_START_BYTES)
+    is_container = start.startswith(b"PK\x03\x04") and any(name in start for name in _ENTRIES)
+    return is_container or (len(start) > 1 and start[0] == _PROTOCOL and 2 <= start[1] <= 5)
 
 
 def _manifests(directory: Path) -> tuple[list[tuple[int, int, Path]], list[tuple[Path, str]]]:

@@ -171,14 +171,14 @@ class Trainer:
 
 
 @record
-def train(task: Fields, checkpoint: Path | None) -> None:
+def train(task: Fields, checkpoint: Path | None, make: Callable[..., Trainer] = Trainer) -> None:
     """Train on one rank in one attempt, in a process that the agent of torchrun has started."""
     rank = Rank(task, int(os.environ["RANK"]))
     # NCCL is faster, takes a device for each rank, and ends a process whose peer is late, which gloo raises instead.
     dist.init_process_group("gloo", timeout=PEER_TIMEOUT)
     try:
         with trainspec_record.run(loss_reduction="global-token-mean") as run:
-            trainer = Trainer(task, rank, run)
+            trainer = make(task, rank, run)
             trainer.restore(checkpoint)
             trainer.train()
     except RuntimeError as error:
@@ -188,10 +188,10 @@ def train(task: Fields, checkpoint: Path | None) -> None:
     dist.destroy_process_group()
 
 
-def start(task: Fields, *arguments: str) -> None:
+def start(task: Fields, *arguments: str, program: str = __file__) -> None:
     """Run all ranks of an attempt on this host, below an agent of torchrun."""
     config = LaunchConfig(1, 1, task["job"]["num_ranks"], max_restarts=0, run_id=task["run"], **RENDEZVOUS)
-    elastic_launch(config, sys.executable)(__file__, *arguments)
+    elastic_launch(config, sys.executable)(program, *arguments)
 
 
 def launch(path: str, start: Callable[..., None] = start) -> int:

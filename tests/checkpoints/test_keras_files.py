@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from trainspec_validate.checkpoints.formats.keras import SIGNATURE
+from tests.hdf5_made import SIGNATURE, container
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.pipeline.validation import validate
 
 PLAIN = {"class_name": "Sequential", "config": {"layers": [{"class_name": "Dense", "config": {"units": 3}}]}}
 LAMBDA = {"class_name": "Lambda", "config": {"function": {"class_name": "__lambda__", "config": {"code": "4wEA"}}}}
-
-
-def container(size: int, *, new: bool = False) -> bytes:
-    """A file whose first block is that of HDF5, old or new, and says this size."""
-    if new:
-        start = SIGNATURE + bytes([2, 8, 8, 0]) + struct.pack("<4Q", 0, (1 << 64) - 1, size, 48)
-    else:
-        start = SIGNATURE + bytes([0, 0, 0, 0, 0, 8, 8, 0]) + struct.pack("<HHL", 4, 16, 0)
-        start += struct.pack("<4Q", 0, (1 << 64) - 1, size, (1 << 64) - 1)
-    return start.ljust(size, b"\1")
 
 
 def archive(path: Path, settings: Any = None, values: bytes = container(900), **left_out: bool) -> None:
@@ -83,6 +72,42 @@ def test_cut_weights_are_told(tmp_path: Path, new: bool) -> None:
         assert told(tmp_path) == {("container", path.name)}
     path.write_bytes(SIGNATURE + b"\x07" * 90)
     assert told(tmp_path) == {("container", path.name)}
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["new", "old"])
+def test_weights_that_end_in_zeros_are_told(tmp_path: Path, new: bool) -> None:
+    """A crash of a file system leaves the size of a file, and zeros from some place on."""
+    path = tmp_path / "model.weights.h5"
+    content = container(900, new=new, fill=b"\0")
+    path.write_bytes(content)
+    assert told(tmp_path) == set()
+    num_bytes = len(content.rstrip(b"\0"))
+    for place in range(48 if new else 96, num_bytes - 8, 8):
+        path.write_bytes(content[:place].ljust(len(content), b"\0"))
+        if path.read_bytes() != content:
+            assert told(tmp_path) == {("container", path.name)}, place
+
+
+@pytest.mark.parametrize("new", [True, False], ids=["new", "old"])
+def test_an_array_behind_the_end_is_told(tmp_path: Path, new: bool) -> None:
+    path = tmp_path / "model.weights.h5"
+    content = container(900, new=new)
+    place = content.rindex((900 - (120 if new else 328)).to_bytes(8, "little"))
+    path.write_bytes(content[:place] + (5_000).to_bytes(8, "little") + content[place + 8 :])
+    assert told(tmp_path) == {("container", path.name)}
+
+
+def test_groups_that_hold_each_other_are_followed_once(tmp_path: Path) -> None:
+    path = tmp_path / "model.weights.h5"
+    content = bytearray(container(900))
+    content[136 + 5] = 1  # the tree has a tree below it, which is itself
+    content[136 + 32 : 136 + 40] = (136).to_bytes(8, "little")
+    path.write_bytes(content)
+    assert told(tmp_path) == {("limits", path.name)}
+    content = bytearray(container(900))
+    content[232 + 16 : 232 + 24] = (96).to_bytes(8, "little")  # the array is the group that holds it
+    path.write_bytes(content)
+    assert told(tmp_path) == set()
 
 
 def test_a_flipped_value_in_an_archive_is_told(tmp_path: Path) -> None:

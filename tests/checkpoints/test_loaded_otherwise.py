@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.checkpoints.test_keras_files import LAMBDA, PLAIN, archive, container
+from tests.checkpoints.test_keras_files import LAMBDA, PLAIN, archive
+from tests.hdf5_made import container
 from tests.trees import build
 from trainspec_validate.checkpoints import unpacked
 from trainspec_validate.checkpoints.pickles import follow

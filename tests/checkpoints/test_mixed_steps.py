@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -206,31 +206,53 @@ def test_steps_in_tensors_are_read(tmp_path: Path) -> None:
     assert judged(tmp_path, "checkpoint-20") == "fault"
 
 
-def run(root: Path, steps: Iterable[int], *, at_rest: Collection[int] = (), stopped: int = 1_000) -> None:
-    """Checkpoints whose weights have one size each, and other values up to a step."""
+def run(root: Path, steps: Iterable[int], *, rates: Mapping[int, float] | None = None, stopped: int = 1_000) -> None:
+    """Checkpoints whose weights have one size each, and other values up to a step; and the learning rates of some."""
+    groups = {step: {"param_groups": [{"lr": rate}]} for step, rate in (rates or {}).items()}
     for step in steps:
         trainer(root, step, step, step)
         path = root / f"checkpoint-{step}"
         build(path, "model.safetensors  safetensors weight=F32[4]\n")
         content = (path / "model.safetensors").read_bytes()
         (path / "model.safetensors").write_bytes(content[:-1] + bytes([min(step, stopped)]))
-        state(path / "optimizer.pt", optimizer(step) | ({"param_groups": [{"lr": 0.0}]} if step in at_rest else {}))
+        state(path / "optimizer.pt", optimizer(step) | groups.get(step, {}))
 
 
 @pytest.mark.parametrize(
-    ("steps", "at_rest"),
+    ("steps", "rates"),
     [
-        ((10, 20, 30, 40), (30, 40)),  # the learning rate has reached 0
-        ((10, 20, 30, 40, 50), ()),  # three that are equal, such as with values too small for the type
+        ((10, 20, 30, 40), {30: 0.0, 40: 0.0}),  # the learning rate has reached 0
+        ((10, 20, 30, 40), {10: 1e-3, 20: 1e-9, 30: 1e-13, 40: 1e-18}),  # it has decayed to nearly nothing
+        ((10, 20, 30, 40, 50), {}),  # three that are equal, such as with values too small for the type
     ],
 )
 def test_weights_that_have_stopped_to_change_are_noted(
-    steps: tuple[int, ...], at_rest: tuple[int, ...], tmp_path: Path
+    steps: tuple[int, ...], rates: dict[int, float], tmp_path: Path
 ) -> None:
-    run(tmp_path, steps, at_rest=at_rest, stopped=30)
+    run(tmp_path, steps, rates=rates, stopped=30)
     found = next(judged_newest_first(tmp_path))
     assert found.path == f"{tmp_path}/checkpoint-{steps[-1]}"
     assert (found.faults, any("the weights are those of" in note for note in found.notes)) == ((), True)
+
+
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {10: 1e-3, 20: 1e-4, 30: 1e-5, 40: 0.0},  # a schedule that ends at 0, before which steps changed weights
+        dict.fromkeys((10, 20, 30, 40), 0.0),  # one that begins anew after each checkpoint
+        {10: 1e-3, 20: 1e-9, 30: 1e-8, 40: 1e-9},
+    ],
+)
+def test_a_low_rate_excuses_no_weights_of_another_checkpoint(rates: dict[int, float], tmp_path: Path) -> None:
+    run(tmp_path, (10, 20, 30, 40), rates=rates, stopped=30)
+    found = {Path(one.path).name: one.faults for one in judged_newest_first(tmp_path)}
+    assert [name for name, faults in found.items() if not faults] == ["checkpoint-20", "checkpoint-10"]
+
+
+def test_a_low_rate_excuses_no_weights_from_before_other_ones(tmp_path: Path) -> None:
+    run(tmp_path, (10, 20, 30), rates=dict.fromkeys((10, 20, 30), 0.0))
+    shutil.copyfile(tmp_path / "checkpoint-10/model.safetensors", tmp_path / "checkpoint-30/model.safetensors")
+    assert next(judged_newest_first(tmp_path)).faults
 
 
 def test_a_cut_file_does_not_show_that_weights_change(tmp_path: Path) -> None:

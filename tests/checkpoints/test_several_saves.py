@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.hdf5_made import container
 from tests.trees import build
 from trainspec_validate.checkpoints.save_names import counts_in
 from trainspec_validate.cli.toolbox import command as toolbox
@@ -21,11 +22,9 @@ def newest(root: Path) -> Result:
 
 
 def hdf5(path: Path, *, is_of_keras: bool = True) -> None:
-    """The first block of a container of HDF5, and an attribute of a model of Keras behind it."""
-    start = b"\x89HDF\r\n\x1a\n" + bytes((0, 0, 0, 0, 0, 8, 8, 0)) + bytes(8)
+    """A container of HDF5, and an attribute of a model of Keras at its end."""
     more = b"keras_version" if is_of_keras else b"other_version"
-    content = start + bytes(8) + b"\xff" * 8 + (200).to_bytes(8, "little") + b"\xff" * 8 + more
-    path.write_bytes(content.ljust(200, b"\0"))
+    path.write_bytes(container(400)[: -len(more)] + more)
 
 
 def keras(path: Path) -> None:
@@ -107,7 +106,7 @@ def test_a_number_before_a_loss_is_counted() -> None:
     assert found == [[(3,)], [(12,)], []]
 
 
-@pytest.mark.parametrize("name", ["checkpoint_1000", "epoch_1.tar", "snapshot_iter_100.chkpt"])
+@pytest.mark.parametrize("name", ["run_a", "features.tar", "labels.cache"])
 def test_state_under_a_name_that_is_not_known_is_named(name: str, tmp_path: Path) -> None:
     write(tmp_path / name)
     result = newest(tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hdf5_made import container
 from tests.torch_saves import save as state
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import judged_newest_first
@@ -124,10 +125,9 @@ def test_a_state_without_an_end_of_its_name_is_one_of_its_step(name: str, tmp_pa
 
 
 def test_a_model_of_keras_in_hdf5_is_one_of_its_epoch(tmp_path: Path) -> None:
-    content = b"\x89HDF\r\n\x1a\n" + bytes([2, 8, 8, 0]) + bytes(8) + b"\xff" * 8 + (200).to_bytes(8, "little")
     for epoch in (1, 2):
         (tmp_path / f"epoch_{epoch}").mkdir()
-        (tmp_path / f"epoch_{epoch}/model.h5").write_bytes(content.ljust(200, bytes([epoch])))
+        (tmp_path / f"epoch_{epoch}/model.h5").write_bytes(container(400, fill=bytes([epoch])))
     assert newest(tmp_path) == "epoch_2"
-    (tmp_path / "epoch_2/model.h5").write_bytes(content.ljust(150, b"x"))
+    (tmp_path / "epoch_2/model.h5").write_bytes(container(400)[:350])
     assert newest(tmp_path) == "epoch_1"

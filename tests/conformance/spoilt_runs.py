@@ -328,6 +328,8 @@ ROWS = [
     Row("recovery-follows-values", "changed-values", changed_values, changed(Restore, restored_late, source="peer"),
         "was not judged: it continued from step 40"),
     Row("recovery-follows-values", "changed-values", changed_values, dropped(Injected), "no process was killed"),
+    Row("recovery-follows-values", "changed-values", changed_values, dropped(StepDone, lambda one: one.step == 41),
+        "step 41 was not seen before the values of"),
     Row("steps-as-applied", "losses-told", stored, dropped(Applied), "was not judged: no checkpoints of such steps"),
     Row("saves-as-seen", "saves-told", calm,
         dropped(Streamed, lambda one: one.name == "train.checkpoint.commit" and one.step == 20), "[10, 30, 40]"),

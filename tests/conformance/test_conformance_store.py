@@ -140,3 +140,41 @@ def test_the_two_newest_are_damaged_where_a_third_one_is_left(num_kept: int, wan
         (tmp_path / str(step) / "state").write_bytes(bytes([step]) * 100)
     done = damage("flip-bit", "newest-two", store, random.Random(1), 10)
     assert [one.checkpoint for one in done] == wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_flipped_bit_is_all_that_differs(seed: int, tmp_path: Path) -> None:
+    """In each of the two newest checkpoints; times, modes, names, the manifest and the pointer stay as they were."""
+    store = CheckpointStore(tmp_path, Store(directory="run", pointer="run/latest"))
+    for step in (10, 20, 30):
+        for rank in range(2):
+            path = store.directory / f"step-{step}" / f"rank-{rank}" / "state.bin"
+            path.parent.mkdir(parents=True)
+            path.write_bytes(random.Random(step + rank).randbytes(1000 * (rank + 1)))
+        (store.directory / f"step-{step}" / "trainspec-manifest.json").write_text("{}", encoding="utf-8")
+    (store.directory / "latest").write_text("step-30", encoding="utf-8")
+    (store.directory / "log.txt").write_text("of the stack", encoding="utf-8")
+    before = all_of(tmp_path)
+    done = damage("flip-bit", "newest-two", store, random.Random(seed), 10)
+    after = all_of(tmp_path)
+    assert before.keys() == after.keys()
+    assert [one.checkpoint for one in done] == ["step-20", "step-30"]
+    damaged = {f"run/{one.checkpoint}/{one.file}": one.place for one in done}
+    assert {name for name in before if before[name] != after[name]} == damaged.keys()
+    for name, place in damaged.items():
+        (old, *old_facts), (new, *new_facts) = before[name], after[name]
+        differing = [number for number, pair in enumerate(zip(old, new, strict=True)) if pair[0] != pair[1]]
+        assert differing == [place]
+        assert (old[place] ^ new[place]).bit_count() == 1
+        assert old_facts == new_facts
+        assert Path(name).name == "state.bin"
+
+
+def all_of(directory: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Content, mode and time of modification of everything below a directory."""
+    found = {}
+    for path in directory.rglob("*"):
+        status = path.stat()
+        content = path.read_bytes() if path.is_file() else b""
+        found[path.relative_to(directory).as_posix()] = (content, status.st_mode, status.st_mtime_ns)
+    return found

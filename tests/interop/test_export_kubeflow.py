@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from export_jobs import job, unknown_requirements
 from jsonschema import Draft202012Validator
+from published_definitions import published
 
 from trainspec_validate.interop.writers import kubeflow
 
-CRD = Path(os.environ.get("TRAINSPEC_TRAINJOB_CRD", ""))
-"""`manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml` of kubeflow/trainer v2.3.0."""
 ORDERED = {"parallelism.order": ["tensor", "data"], "parallelism.rank_order": "topology"}
 SMALL = {"parallelism": {"num_accelerators": 8, "data": 2, "tensor": 4}}
 JOBS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
@@ -42,29 +39,10 @@ def pod(data: Any) -> Any:
     return node["template"]["spec"]["template"]
 
 
-def strict(schema: Any) -> Any:
-    """The schema of a definition, where a key that it does not list is an error as for an API server."""
-    if isinstance(schema, list):
-        return [strict(entry) for entry in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: strict(value) for key, value in schema.items()}
-    if schema.get("type") == "object" and "properties" in schema:
-        found.setdefault("additionalProperties", False)
-    if schema.get("x-kubernetes-int-or-string"):
-        found["type"] = ["integer", "string"]
-    return found
-
-
 @pytest.fixture(scope="module")
 def definition() -> Draft202012Validator:
-    if not CRD.is_file():
-        pytest.skip("no published definition of TrainJob; TRAINSPEC_TRAINJOB_CRD names its file")
-    (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
-    assert version["name"] == "v1alpha1"
-    schema = strict(version["schema"]["openAPIV3Schema"])
-    schema["properties"]["metadata"] = {"type": "object"}  # the API server judges it, not the definition
-    return Draft202012Validator(schema)
+    """`manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml` of kubeflow/trainer v2.3.0."""
+    return published("TRAINSPEC_TRAINJOB_CRD", "v1alpha1")
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -110,6 +110,15 @@ def test_torchtitan_states_what_its_defaults_decide() -> None:
         ("python -m EasyLM.models.llama.llama_train --mesh_dim='-1,64,1'\n", "EasyLM"),
         ("colossalai run --nproc_per_node 8 train.py --plugin zero2\n", "Colossal-AI"),
         ("from __gin__ import dynamic_registration\nBATCH_SIZE = 4\n", "gin"),
+        ("from olmo_core.train import TrainerConfig\n", "OLMo-core"),
+        ("import nemo_run as run\nfrom nemo.collections import llm\n", "NeMo 2"),
+        ("uv run -m skyrl_train.entrypoints.main_base trainer.policy.model.path=a\n", "SkyRL"),
+        ("gconfig:\n  n_samples: 4\nactor:\n  path: a\ntotal_train_epochs: 1\n", "AReaL"),
+        ("type: sft\nmicro_batch_size: 1\nmodel:\n  name_or_path: a\ndeepspeed:\n  x: 1\n", "ArcticTraining"),
+        ("model:\n  component_key: model\n  variant_key: gpt2\n", "Modalities"),
+        ("[model]\nname = 'a'\n[orchestrator]\nbatch_size = 4\n", "prime-rl"),
+        ('{"per_device_train_batch_size": 1, "do_train": true, "tensor_parallel_degree": 4}\n', "PaddleNLP"),
+        ("python -m paddle.distributed.launch run.py --per_device_train_batch_size 1 --recompute 1\n", "PaddleNLP"),
     ],
 )
 def test_a_refusal_says_what_to_give(text: str, told: str) -> None:

@@ -146,3 +146,18 @@ def test_the_tokenizer_passthrough_has_the_vocabulary_that_is_stated() -> None:
     text = "data: {tokenizer: passthrough, vocab_size: 55028}\n" + text[text.index("model:") :]
     given = ForeignText("job.yaml", text)
     assert at(recognise(given).read(given), "model", "vocabulary_size") == 55028
+
+
+def test_epochs_leave_shares_of_the_steps_open() -> None:
+    assert at(job(), "optimizer", "learning_rate", "warmup_steps") == 50
+    fragment = job("optimizer:\n", "epoch: 3\noptimizer:\n")
+    keys = {"optimizer.learning_rate.warmup_steps", "job.num_steps"}
+    assert keys <= unknown_keys(fragment)
+    assert at(fragment, "optimizer", "learning_rate", "total_steps") is None
+
+
+def test_a_model_with_other_settings_has_no_defaults_of_levanter() -> None:
+    shape = "  hidden_dim: 1024\n  intermediate_dim: 2816\n  num_heads: 16\n  num_kv_heads: 4\n  num_layers: 24\n"
+    fragment = job(shape, "  model_dim: 1024\n  ff_dim: 2816\n  query_count: 16\n  layer_count: 24\n")
+    assert not fragment.defaults
+    assert "model.tied_embeddings" in unknown_keys(fragment)

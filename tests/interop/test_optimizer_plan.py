@@ -207,3 +207,13 @@ def test_the_least_rate_is_the_last_one_only_where_the_decay_ends_there(style: s
         assert schedule.get("final") == final
         is_open = ("optimizer", "learning_rate", "final") in {entry.pointer for entry in fragment.unknown}
         assert is_open is (style in {"inverse-square-root", "exponential"})
+
+
+def test_a_share_of_steps_is_open_where_their_number_is_after_all() -> None:
+    options = "--train-iters 1000 --lr 3e-4 --lr-warmup-fraction 0.1"
+    whole = f"python pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 {options}"
+    told = read("run.sh", f"{whole}\n")
+    assert section(told)["learning_rate"]["warmup_steps"] == 100
+    left = read("run.sh", f"{whole} $EXTRA_ARGS\n")
+    keys = {"optimizer.learning_rate.total_steps", "optimizer.learning_rate.warmup_steps"}
+    assert keys <= unknown(left).keys()

@@ -24,6 +24,19 @@ def nemo(model: str, trainer: str = "precision: bf16") -> Fragment:
     return read_nemo(ForeignText("gpt.yaml", text))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trainer:\n  precision: bf16\nmodel:\n  hidden_size: 1024\n  micro_batch_size: 4\n",
+        "trainer:\n  devices: 8\nmodel:\n  hidden_size: 1024\n  global_batch_size: 64\n  num_layers: 12\n",
+        "train:\n  micro_batch_size: 4\n  lr: 1e-3\nmodel:\n  num_layers: 12\n  hidden_size: 1024\n",
+    ],
+)
+def test_a_configuration_of_another_program_is_refused(text: str) -> None:
+    with pytest.raises(ForeignFormatError, match="fits no known format"):
+        recognise(ForeignText("config.yaml", text))
+
+
 def test_a_nemo_model(tmp_path: Path) -> None:
     fragment = imported("nemo-gpt.yaml")
     assert_sound(fragment)
@@ -293,7 +306,7 @@ def test_a_model_of_nemo_without_megatron_is_not_read_with_the_defaults_of_megat
     lines = ["trainer:", "  devices: 8", "  precision: 16", "model:", "  language_model:", "    config:"]
     lines += ["      hidden_size: 768", "  train_ds:", "    batch_size: 16"]
     assert not looks_like_nemo(ForeignText("bert.yaml", "\n".join(lines) + "\n"))
-    assert looks_like_nemo(ForeignText("gpt.yaml", "\n".join([*lines, "  micro_batch_size: 4"]) + "\n"))
+    assert looks_like_nemo(ForeignText("gpt.yaml", "\n".join([*lines, "  megatron_amp_O2: true"]) + "\n"))
 
 
 @pytest.mark.parametrize("section", ["dpo", "sft", "ppo"])
@@ -319,7 +332,7 @@ def test_sections_of_the_same_name_are_no_mark_of_a_format(foreign: str) -> None
 @pytest.mark.parametrize(
     ("own", "wanted"),
     [
-        ("trainer:\n  devices: 8\nmodel:\n  # comment\n  micro_batch_size: 1\n", "nemo-megatron-yaml"),
+        ("trainer:\n  devices: 8\nmodel:\n  # comment\n  tensor_model_parallel_size: 1\n", "nemo-megatron-yaml"),
         ("model:\n  tensor_model_parallel_size: 2\ntrain:\n  global_batch_size: 8\n", "megatron-bridge-yaml"),
         ("ddp:\n  overlap_grad_reduce: true\ntrain:\n  train_iters: 8\n", "megatron-bridge-yaml"),
     ],
@@ -404,7 +417,7 @@ def test_a_model_in_braces_is_read() -> None:
     text = ForeignText("gpt.yaml", FLOW)
     assert recognise(text).name == "nemo-megatron-yaml"
     assert at(read_nemo(text), "parallelism", "tensor") == 2
-    bridge = "model: {num_layers: 4, hidden_size: 64,\n  x: {y: [1, 2]}}\ntrain: {micro_batch_size: 1}\n"
+    bridge = "model: {num_layers: 4, hidden_size: 64,\n  x: {y: [1, 2]}}\ntrain: {train_iters: 8}\n"
     assert recognise(ForeignText("gpt.yaml", bridge)).name == "megatron-bridge-yaml"
 
 

@@ -164,3 +164,24 @@ def test_results_of_an_evaluation_are_no_configuration() -> None:
     results = '{"results": {"lambada": {"acc": 0.5}}, "config": {"model_args": ' + FILE + "}}"
     with pytest.raises(ForeignFormatError, match="fits no known format"):
         recognise(ForeignText("results.json", results))
+
+
+def test_an_optimizer_of_bitsandbytes_stays_open() -> None:
+    fragment = neox(FILE.replace('"gas"', '"use-bnb-optimizer": true, "gas"'))
+    assert at(neox(FILE), "optimizer", "name") == "adamw"
+    assert {"optimizer.name", "precision.optimizer_state"} <= unknown_keys(fragment)
+
+
+def test_the_size_of_a_bucket_is_open_with_the_format_of_the_reduction() -> None:
+    text = FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "bfloat16"')
+    text = text.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
+    assert "precision.reduction" in unknown_keys(neox(text))
+    assert at(neox(text), "communication", "bucket_bytes") is None
+
+
+def test_a_reduction_in_fp32_leaves_the_size_of_its_buckets_open() -> None:
+    text = FILE.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
+    assert at(neox(text), "communication", "bucket_bytes") == 2000
+    fragment = neox(text.replace('"gas"', '"fp32_allreduce": true, "gas"'))
+    assert at(fragment, "precision", "reduction") == "fp32"
+    assert "communication.bucket_bytes" in unknown_keys(fragment)

@@ -9,6 +9,7 @@ from plan_files import assert_sound, at, broken, converted, document, how, impor
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.torchtitan import MAX_CHARACTERS, read
+from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Severity
 
 
@@ -16,6 +17,18 @@ def job(tables: str, *, steps: int = 10) -> Fragment:
     head = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 4\nseq_len = 4096\n'
     head += f"steps = {steps}\n"
     return read(ForeignText("job.toml", f"{head}{tables}"))
+
+
+def test_a_program_after_torchtitan_has_defaults_of_its_own() -> None:
+    own = job("").facts
+    text = '[job]\ndump_folder = "out"\n[model]\nbackbone = "vit"\n[training]\nbatch_size = 4\nsteps = 10\n'
+    fragment = read(ForeignText("job.toml", text))
+    assert own["precision"]["compute"] == "bf16"
+    assert "precision.compute" in unknown_keys(fragment)
+    assert {"model.sequence_length", "optimizer.learning_rate.kind"} <= unknown_keys(fragment)
+    assert at(fragment, "batch", "micro_sequences") == 4
+    with pytest.raises(ForeignFormatError, match="fits no known format"):
+        recognise(ForeignText("job.toml", text.replace("dump_folder", "output")))
 
 
 def test_hybrid_shards(tmp_path: Path) -> None:
@@ -100,7 +113,9 @@ def test_resharding(policy: str, stages: int, sharding: str) -> None:
 
 def test_older_tables() -> None:
     old = "[training]\nbatch_size = 2\nseq_len = 2048\ntensor_parallel_degree = 4\ndata_parallel_shard_degree = 2\n"
-    fragment = read(ForeignText("old.toml", f"{old}[experimental]\npipeline_parallel_degree = 2\n[job]\n"))
+    fragment = read(
+        ForeignText("old.toml", f"{old}[experimental]\npipeline_parallel_degree = 2\n[model]\nname = 'llama2'\n")
+    )
     assert at(fragment, "parallelism", "tensor") == 4
     assert at(fragment, "parallelism", "num_accelerators") == 16
     assert at(fragment, "batch", "micro_sequences") == 1

@@ -106,3 +106,17 @@ def test_several_models_are_no_configuration_that_is_read() -> None:
     text = "policy_model:\n  _component_: torchtune.models.llama2.llama2\nbatch_size: 4\n"
     with pytest.raises(ForeignFormatError, match="fits no known format"):
         recognise(ForeignText("ppo.yaml", text))
+
+
+def test_a_recipe_of_its_own_decides_formats_and_the_schedule() -> None:
+    model = {**BASE["model"], "_component_": "own.models.llama"}
+    fragment = changed(model=model, lr_scheduler=None)
+    keys = {f"precision.{key}" for key in ("parameters", "gradients", "reduction", "optimizer_state")}
+    assert keys | {"optimizer.learning_rate.kind"} <= unknown_keys(fragment)
+    assert at(fragment, "precision", "compute") == "bf16"
+
+
+def test_settings_of_a_schedule_at_the_top_leave_its_form_open() -> None:
+    fragment = changed(lr_scheduler=None, warmup_steps=200, min_lr_ratio=0.1)
+    assert "optimizer.learning_rate.kind" in unknown_keys(fragment)
+    assert at(fragment, *RATE, "peak") == 3e-4

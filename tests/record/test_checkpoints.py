@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from tests.torch_saves import saved, saved_before_1_6
 from trainspec_record.checkpoints import MANIFEST, Seal, commit, newest_good, seal_in_background
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.documents.schema import failures
@@ -263,13 +265,22 @@ def test_a_manifest_or_a_name_that_can_be_misread_is_passed_over(
     assert found.stdout == f"{tmp_path / 'step-100'}\n"
 
 
-@pytest.mark.parametrize(("name", "is_noted"), [("model.bin", True), ("x.safetensors", False)])
+@pytest.mark.parametrize(
+    ("name", "content", "is_noted"),
+    [
+        ("model.bin", bytes(9), True),
+        ("x.safetensors", bytes(9), False),
+        ("best.th", saved(pickle.dumps({"step": 5}, protocol=2)), True),
+        ("model", saved_before_1_6({"step": 5}), True),
+        ("values", b"\x80", False),
+    ],
+)
 def test_what_was_not_looked_at_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, *, is_noted: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes, *, is_noted: bool
 ) -> None:
     path = tmp_path / "step-5"
     path.mkdir()
-    (path / name).write_bytes(bytes(9))
+    (path / name).write_bytes(content)
     assert sealed(path).problem == ""
     assert newest_good(tmp_path) == path
     said = [one for one in caplog.messages if "what their pickles would run was not looked at" in one]

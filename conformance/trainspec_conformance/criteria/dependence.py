@@ -112,8 +112,10 @@ def recovery_follows_values(case: Case, criterion: Criterion) -> Iterator[Proble
     saved = [save.attempt for _, save in case.trial.saves("committed") if save.checkpoint == name]
     before = steps(case.trial).get((saved[-1] if saved else -1, state.step + 1))
     after = steps(case.trial).get((state.attempt, state.step + 1))
-    if before is None or after is None:
-        raise CannotJudgeError(f"step {state.step + 1} was not seen before and after the recovery")
+    if before is None:
+        raise _not_arrived(case, f"step {state.step + 1} was not seen before the values of {name} were changed")
+    if after is None:
+        raise CannotJudgeError(f"step {state.step + 1} was not seen after the recovery")
     if _difference(after, before) <= NOISE * _noise(case):
         message = f"the loss of step {state.step + 1} is {after.loss!r} after the recovery, {before.loss!r} before"
         yield Problem(f"{message} all values of {name} were changed", (after.entry, before.entry))

@@ -7,6 +7,7 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
+from trainspec_validate.checkpoints.content import is_of_torch
 from trainspec_validate.checkpoints.opening import open_file
 from trainspec_validate.checkpoints.tables import FOOTER_BYTES, MAGIC
 
@@ -28,12 +29,19 @@ _LIGHTNING_KEY = b"pytorch-lightning_version"
 _START_BYTES = 4_096
 _KERAS_KEY = b"keras_version"
 _SETTINGS_BYTES = 1_048_576
+_WORD = r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>[0-9]{1,12})"
 _SAVE = re.compile(
-    r"^(?:.*[-_.])?(?P<word>checkpoint|ckpt|epoch|global_?step|iter|iteration|save|step)[-_=]?(?P<step>[0-9]{1,12})"
-    r"(?:\.pt|\.pth|\.pth\.tar|\.ckpt|\.safetensors|\.keras|(?:\.weights)?\.h5|\.hdf5)$",
+    rf"{_WORD}(?:\.pt|\.pth|\.pth\.tar|\.ckpt|\.safetensors|\.keras|(?:\.weights)?\.h5|\.hdf5)$",
     re.IGNORECASE,
 )
 """A file that is one save: a word of saves with a number, which parts and ranks of one save do not have."""
+_SAVE_OTHERWISE = re.compile(rf"{_WORD}(?:\.(?!bin$)[a-z]\w{{0,9}})?$", re.IGNORECASE)
+"""The same under any other end of a name, where the file begins as one of `torch.save`."""
+_OF_A_SAVE = re.compile(
+    r"(?:^|[-_.])(?:checkpoint|ckpt|epoch|iter(?:ation)?|model|net(?:work)?|snapshot|state|step|weights"
+    r"|best|final|last|latest)(?=[-_.=\d]|$)|^\d{1,12}(?=\.|$)",
+    re.IGNORECASE,
+)
 _KERAS = re.compile(
     r"^(?:(?:model|weights)[-_.]?|.*[-_.])(?P<step>[0-9]{1,12})(?:[-_][0-9]+\.[0-9]+)?"
     r"(?:\.keras|(?:\.weights)?\.h5|\.hdf5)$"
@@ -59,7 +67,7 @@ def is_data(name: str) -> bool:
 
 def step_of(prefix: str) -> int | None:
     """The number at the end of a prefix, such as 10 of `ckpt-10`, `step_10.pt` and `epoch=1-step=10.ckpt`."""
-    match = _LIGHTNING.search(prefix) or _SAVE.match(prefix) or _KERAS.match(prefix)
+    match = _LIGHTNING.search(prefix) or _SAVE.match(prefix) or _KERAS.match(prefix) or _SAVE_OTHERWISE.match(prefix)
     if match is None and not _METRIC.search(prefix):
         match = _STEP.search(prefix)
     return int(match["step"]) if match else None
@@ -67,7 +75,7 @@ def step_of(prefix: str) -> int | None:
 
 def counts_saves(prefix: str) -> bool:
     """Whether the number in a name counts epochs or saves, and not optimizer steps."""
-    match = None if _LIGHTNING.search(prefix) else _SAVE.match(prefix)
+    match = None if _LIGHTNING.search(prefix) else _SAVE.match(prefix) or _SAVE_OTHERWISE.match(prefix)
     return _KERAS.match(prefix) is not None or (match is not None and match["word"].lower() in {"epoch", "save"})
 
 
@@ -88,10 +96,23 @@ def prefixes(files: Iterable[os.DirEntry[str]]) -> list[str]:
     graphs = {name.removesuffix(GRAPH) for name in paths if name.endswith(GRAPH)}
     found |= {name for name in graphs.intersection(paths) - found if is_table(paths[name])}
     found |= {name for name in paths if _SAVE.match(name) or (_KERAS.match(name) and _is_of_keras(paths[name]))}
+    found |= _saves_otherwise(paths)
     if any(_LIGHTNING.search(name) for name in paths):
         found |= {name for name in paths if _LIGHTNING.search(name) or _LIGHTNING_LAST.match(name)}
     states = states_of_lightning(paths)
     return sorted(found | states if len(states) > 1 else found)
+
+
+def _saves_otherwise(paths: Mapping[str, Path]) -> set[str]:
+    """Saves under further ends of names; one of a series need not show what it is, as it may be damaged."""
+    named = {name for name in paths if _SAVE_OTHERWISE.match(name) and not _SAVE.match(name)}
+    forms = {form_of(name) for name in named if is_of_torch(paths[name])}
+    return {name for name in named if form_of(name) in forms}
+
+
+def is_of_a_save(path: Path) -> bool:
+    """Whether a file begins as one of `torch.save`, and its name is that of a save: others save data sets so."""
+    return _OF_A_SAVE.search(path.name) is not None and is_of_torch(path)
 
 
 def states_of_lightning(paths: Mapping[str, Path]) -> set[str]:

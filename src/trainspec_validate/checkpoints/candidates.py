@@ -45,7 +45,7 @@ class Candidate:
 
 def _ordered(group: Group) -> list[Candidate]:
     """Files of `torch.save` side by side, from the newest on; empty where there are other members."""
-    if any([root.name] != group.files.get(root) or not is_torch(root.name) for root in group.members):
+    if any([root.name] != group.files.get(root) or not is_torch(root) for root in group.members):
         return []
     found = {root.name: _candidate(root, group.files[root]) for root in group.members}
     saved = [Saved(name, progress_of(one.root), one.modified_ns) for name, one in found.items()]

@@ -49,6 +49,15 @@ def unread_container(name: str) -> str:
     return f"is {'an' if kind[:1] == 'O' else 'a'} {kind} container, which is not read" if kind else ""
 
 
+def is_of_arrays(name: str) -> bool:
+    """Whether a file has the name of arrays of NumPy, one or several.
+
+    >>> is_of_arrays("step_3.npz"), is_of_arrays("step_3.pt")
+    (True, False)
+    """
+    return name.lower().endswith((".npy", ".npz"))
+
+
 def unnamed_state(path: Path) -> str:
     """Why a file of state under a name that others use too is not judged: archives of state, and MessagePack."""
     is_archive = path.name.lower().endswith(".zip")

@@ -28,6 +28,8 @@ STATE_SUFFIXES: Final = (
     *(".nemo", ".mar", ".onnx", ".gguf", ".ggml", ".tflite", ".engine", "saved_model.pb"),
 )
 """Ends of names, in lower case, of files that hold the state of training; loaders unpickle most of them."""
+FURTHER_SUFFIXES: Final = (".th", ".tar", ".model", ".chkpt", ".t7", ".params", ".weights", ".state", ".torch")
+"""Ends of names that programs give to what `torch.save` writes, and others to other files: content decides."""
 _RAW_SUFFIX: Final = ".bin"
 """Of files that may hold values alone, which may be zeros, unless a program gives the name to a container."""
 _TORCH_NAME: Final = re.compile(
@@ -97,6 +99,10 @@ _ZIP_NAME: Final = 30
 _IN_ZIP: Final = re.compile(
     rb"(?:[^/\x00]+/)?(?:data\.pkl|\.format_version|byteorder|version|constants\.pkl|[^/\x00]+\.npy)$"
 )
+_IN_SAVE: Final = re.compile(rb"[^/\x00]+/(?:data\.pkl|\.format_version|byteorder|version)$")
+"""First entry of what `torch.save` writes."""
+_LEGACY_START: Final = bytes.fromhex("8002 8a0a 6cfc9c46f920 6aa850 19 2e")
+"""Magic number of `torch.save` before PyTorch 1.6: torch/serialization.py, MAGIC_NUMBER."""
 _PICKLE: Final = re.compile(
     rb"\x80[\x00-\x05](?:[\x8a\x8c}\](cKGUX)NMJ.q\x88\x89\x8b\x8f\x86-]|\x95.{6}\x00\x00)", re.DOTALL
 )
@@ -176,6 +182,20 @@ def kind_of_start(start: bytes, size_bytes: int) -> str:
             inner = _kind_of_plain(_unpacked(start, unpacker()), 0)  # once only: some files unpack to themselves
             return packed(inner) if inner not in {"", TAR} else inner
     return _kind_of_plain(start, size_bytes)
+
+
+def is_of_torch(path: Path) -> bool:
+    """Whether a file begins as `torch.save` writes one, under a name that shows nothing else."""
+    if not may_hold_state(path.name):
+        return False
+    try:
+        with open_regular(path) as file:
+            start = file.read(_START_BYTES)
+    except OSError:
+        return False
+    if not start.startswith(_ZIP):
+        return start.startswith(_LEGACY_START)
+    return _IN_SAVE.match(start[_ZIP_NAME : _ZIP_NAME + int.from_bytes(start[26:28], "little")]) is not None
 
 
 def is_of_macos(path: Path) -> bool:

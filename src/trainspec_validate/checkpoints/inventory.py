@@ -17,6 +17,7 @@ from trainspec_validate.checkpoints.content import (
     is_blank,
     is_of_a_container,
     is_of_macos,
+    is_of_torch,
     kind_of,
 )
 from trainspec_validate.checkpoints.flat_saves import are_two_networks, pairs_side_by_side, saves_side_by_side
@@ -268,8 +269,13 @@ def _is_one_of_a_step(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_state(path: Path) -> bool:
-    """Whether a file with the name of a file of state is a zip container, a pickle or a pointer, or would run code."""
+    """Whether a file with the name of a file of state is a zip container, a pickle or a pointer, or would run code.
+
+    One of `torch.save` may have the name of a save with any end.
+    """
     name = path.name.lower()
+    if not name.endswith(_TORCH_SUFFIXES) and bundles.is_of_a_save(path):
+        return True
     if not name.endswith(STATE_SUFFIXES):
         return False
     try:
@@ -312,11 +318,19 @@ def inventory(root: Path, names: Sequence[str] | None = None) -> Checkpoint:
     for path in [path for path in checkpoint.files if is_of_macos(root / path)]:
         del checkpoint.files[path]
         checkpoint.doubts[path] = (OF_MACOS, "remove it, as a loader that lists a directory takes it for state")
+    checkpoint.unnamed = _unnamed(checkpoint)
     checkpoint.unlisted = tuple((path, words) for _, path, words in tree.unlisted)
     for aspect, path, words in tree.unlisted:
         checkpoint.report(aspect, path, words, "nothing beyond was looked at")
     _check_links(checkpoint)
     return checkpoint
+
+
+def _unnamed(checkpoint: Checkpoint) -> frozenset[str]:
+    """Files of `torch.save` at the top of a checkpoint whose names end otherwise."""
+    known = (*STATE_SUFFIXES, *_SUFFIXES)  # the parts of a save of PyTorch DCP begin so too
+    others = (path for path in checkpoint.files if "/" not in path and not path.lower().endswith(known))
+    return frozenset(path for path in others if is_of_torch(checkpoint.root / path))
 
 
 def _folder_of(path: str) -> str:
@@ -333,6 +347,7 @@ def _bundle(directory: Path, prefix: str, names: Sequence[str] | None) -> Checkp
     checkpoint = Checkpoint(directory, (directory / prefix).as_posix(), bundles.step_of(prefix), files, prefix)
     checkpoint.folders = (staging.name,) if staging.is_dir() else ()
     checkpoint.tree = files
+    checkpoint.unnamed = _unnamed(checkpoint)
     _check_links(checkpoint)
     return checkpoint
 

@@ -10,7 +10,6 @@ from math import prod
 from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.flat_saves import form_of_part
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.limits import STATE_BYTES, LimitError, UnreadableError
@@ -121,7 +120,7 @@ def is_of_a_series(checkpoint: Checkpoint, older: Saved) -> bool:
 
 
 def _files(checkpoint: Checkpoint) -> _Files:
-    state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    state = checkpoint.state_files
     if checkpoint.is_bundle:
         needed = [path for path in checkpoint.files if path.endswith(".json")]
         return _Files([{form_of_part(path)} for path in state], {form_of_part(path) for path in needed})

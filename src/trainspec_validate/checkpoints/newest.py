@@ -19,7 +19,7 @@ from typing import Literal
 from trainspec_validate.checkpoints import bundles, commits
 from trainspec_validate.checkpoints.boundary import AMBIGUOUS
 from trainspec_validate.checkpoints.candidates import Candidate, candidates_of
-from trainspec_validate.checkpoints.containers import unread_container, unread_state
+from trainspec_validate.checkpoints.containers import is_of_arrays, unnamed_state, unread_container, unread_state
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.formats.by_content import is_unloadable
 from trainspec_validate.checkpoints.formats.manifest import take_from_above
@@ -32,6 +32,7 @@ from trainspec_validate.checkpoints.lone_values import NOTHING
 from trainspec_validate.checkpoints.lost_tensors import changed_tensors, lost_tensors
 from trainspec_validate.checkpoints.progress import hold_the_same
 from trainspec_validate.checkpoints.read import read_checkpoint
+from trainspec_validate.checkpoints.rest import are_at_rest
 from trainspec_validate.checkpoints.runs import several_runs
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside
 from trainspec_validate.checkpoints.saves import (
@@ -49,6 +50,7 @@ from trainspec_validate.checkpoints.stated_steps import not_compared
 from trainspec_validate.checkpoints.trainer_files import resume_state
 from trainspec_validate.checkpoints.tree import changes, fact_of
 from trainspec_validate.checkpoints.twins import (
+    NUM_BESIDE,
     are_misplaced,
     borrowed,
     copied_from,
@@ -75,6 +77,7 @@ _CODE = "TS-SEC-001"
 _NOTED = (_CODE, "TS-CKP-081", "TS-CKP-089", "TS-CKP-090")
 """Those whose violation is reported and refuses nothing: a copy violates them too."""
 _RESIDUE = "TS-CKP-081"
+_ARRAYS = "holds arrays of NumPy alone"
 _SIGNS = "._=+,@%:-"
 _MARKS = _SIGNS + "0123456789"
 Code = Literal["listed", "classes", "any"]
@@ -143,7 +146,13 @@ def judged_newest_first(directory: Path, *, reads_content: bool = True, code: Co
     beside = tuple(one.root for one in candidates if one.files is None)
     terms = _Terms(directory, reads_content, code, beside, is_alone=len(group.members) == 1)
     committed = commits.committed(group, candidates)
-    aside = (*_unfollowed(group), *_left_out(others), *_set_aside(candidates), *commits.dangling(group, candidates))
+    aside = (
+        *_unfollowed(group),
+        *_unread_beside(group),
+        *_left_out(others),
+        *_set_aside(candidates),
+        *commits.dangling(group, candidates),
+    )
     for place, one in enumerate(candidates):
         older = list(islice(candidates, place + 1, place + 1 + _NUM_IDS))
         found = _judge(one, older, committed, terms)
@@ -174,6 +183,20 @@ def _unfollowed(group: Group) -> Iterator[str]:
         link = group.root / name
         if is_one and os.path.realpath(link) not in ends:
             yield f"{link.as_posix()}: a link{'' if link.exists() else ' that leads nowhere'}, which is not followed"
+
+
+def _unread_beside(group: Group) -> Iterator[str]:
+    """Archives of state and arrays of NumPy next to the checkpoints of a directory, which nothing judges."""
+    if group.members == [group.root]:
+        return
+    known = {name for names in group.files.values() for name in names}
+    with os.scandir(group.root) as entries:
+        names = sorted(
+            entry.name for entry in islice(entries, int(ENTRIES.most)) if entry.is_file(follow_symlinks=False)
+        )
+    for name in names:
+        if name not in known and (words := _ARRAYS if is_of_arrays(name) else unnamed_state(group.root / name)):
+            yield f"{(group.root / name).as_posix()}: {words}, so it is not compared with the checkpoints"
 
 
 def _left_out(others: Sequence[Candidate]) -> Iterator[str]:
@@ -332,7 +355,7 @@ def _path(checkpoint: Checkpoint, *, is_alone: bool) -> str:
     """The directory; the file where one file is all that there is."""
     if checkpoint.is_bundle:
         return checkpoint.name
-    own = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    own = checkpoint.state_files
     is_alone = is_alone and checkpoint.step is None and len(own) == 1 and "/" not in own[0]
     is_one_file = not {"Hugging Face Trainer", "PyTorch DCP", "DeepSpeed", "Orbax"}.intersection(checkpoint.formats)
     return f"{checkpoint.name}/{own[0]}" if is_alone and is_one_file and len(checkpoint.files) == 1 else checkpoint.name
@@ -366,12 +389,14 @@ def _unknown(checkpoint: Checkpoint) -> Iterator[str]:
     if checkpoint.manifest is None:
         damaged = [path for path, why in checkpoint.unread.items() if is_unloadable(path, why)]
         yield from (f"{checkpoint.place(path)}: the file {checkpoint.unread[path]}" for path in damaged[:1])
-    state = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    state = checkpoint.state_files
     if not checkpoint.formats:
         named = [f"{checkpoint.place(path)}: the file {why}" for path in state if (why := unread_container(path))]
         yield named[0] if named else f"{checkpoint.name}: it holds no file of a known format"
     elif checkpoint.manifest is None and state and all(path in checkpoint.unread for path in state):
         yield f"{checkpoint.place(state[0])}: the file {checkpoint.unread[state[0]]}, and no manifest covers it"
+    elif checkpoint.is_bundle and state and all(map(is_of_arrays, state)):
+        yield f"{checkpoint.place(state[0])}: the file {_ARRAYS}, and no state to resume from"
     elif checkpoint.formats == ["torch.save"] and _are_lone(checkpoint, state):
         held = checkpoint.lone[state[0]] if state else NOTHING
         yield f"{checkpoint.place(state[0]) if state else checkpoint.name}: the file holds {held}, so no state"
@@ -411,19 +436,15 @@ def _words(finding: Finding) -> str:
 def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
     """Weights that another checkpoint has too, in a run whose steps change them: one of both has them from the other.
 
-    Which one is not known, so neither is chosen. Steps with a learning rate of 0 change none.
+    Which one is not known, so neither is chosen. Steps at a learning rate that has decayed to nothing change none.
     """
     other = weights_of(checkpoint, terms.beside)
     if other is None or not are_misplaced(checkpoint, terms.beside):
         return
-    if not any(map(_is_at_rest, (checkpoint, read_checkpoint(other)))):
+    place = terms.beside.index(checkpoint.root)
+    near = terms.beside[max(0, place - NUM_BESIDE) : place + NUM_BESIDE + 1]
+    if not are_at_rest(checkpoint, other, [read_checkpoint(root) for root in near]):
         yield from (f"{checkpoint.name}: {words}" for words in stale_weights(checkpoint, [other]))
-
-
-def _is_at_rest(checkpoint: Checkpoint) -> bool:
-    """Whether the learning rates of all optimizers in a checkpoint are 0."""
-    rates = [rate for said in checkpoint.said.values() for rate in said.rates]
-    return bool(rates) and not any(rates)
 
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES, is_of_torch
 from trainspec_validate.checkpoints.limits import ENTRIES
 
 _RUN = re.compile(r"(?:^|(?<=[-_.]))(?P<word>fold|seed)[-_=]?(?P<number>\d{1,9})(?=[-_.]|$)", re.ASCII | re.IGNORECASE)
@@ -34,4 +34,8 @@ def _files_in(root: Path) -> list[str]:
             names = sorted(entry.name for entry in islice(entries, int(ENTRIES.most)) if not entry.is_dir())
     except OSError:
         return []
-    return [name for name in names if name.lower().endswith(STATE_SUFFIXES)]
+    return [
+        name
+        for name in names
+        if name.lower().endswith(STATE_SUFFIXES) or (_RUN.search(name) and is_of_torch(root / name))
+    ]

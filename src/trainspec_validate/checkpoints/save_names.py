@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterable
 
 from trainspec_validate.checkpoints.bundles import form_of
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import FURTHER_SUFFIXES, STATE_SUFFIXES
 
 STEP_NAME = re.compile(
     r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
     re.ASCII,
 )
-_END = re.compile(
-    rf"(?:\.weights\.h5|{'|'.join(map(re.escape, sorted(STATE_SUFFIXES, key=len, reverse=True)))})$", re.IGNORECASE
-)
+_ENDS_OF_STATE = sorted((*STATE_SUFFIXES, *FURTHER_SUFFIXES), key=len, reverse=True)
+_END = re.compile(rf"(?:\.weights\.h5|{'|'.join(map(re.escape, _ENDS_OF_STATE))})$", re.IGNORECASE)
 _NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>(?:[kKMBT]|e\d{1,2})(?![A-Za-z\d]))?"
 _COUNT = re.compile(
     r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save|tokens)"

@@ -15,14 +15,16 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
+from trainspec_validate.checkpoints.content import FURTHER_SUFFIXES, is_of_torch
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.progress import EPOCH_KEYS, GLOBAL_KEYS, LOCAL_KEYS, Progress, progress_of
 from trainspec_validate.checkpoints.save_names import DATE, EPOCHS, STEP_NAME, WORDS, agree, counts_in
 from trainspec_validate.checkpoints.view import Checkpoint
 
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt")
-_END = re.compile(r"\.(?:pt|pth|pth\.tar|ckpt)$", re.IGNORECASE)
+_END = re.compile(
+    rf"(?:{'|'.join(map(re.escape, sorted((*_SUFFIXES, *FURTHER_SUFFIXES), key=len, reverse=True)))})$", re.IGNORECASE
+)
 _SLOT = re.compile(r"(?:^|(?<=[-_.]))(?:best|last|latest|final)(?=[-_.]|$)", re.IGNORECASE)
 """Words that programs name a state after in place of its step."""
 _STATES = re.compile(r"^(?:model|checkpoint|ckpt|weights|epoch|step|iter|save|state|net|network)?$", re.IGNORECASE)
@@ -73,9 +75,9 @@ class Sign:
 def states_in(root: Path) -> list[str]:
     """The files of a directory that are states of their own; empty where they are parts of one state."""
     checkpoint = inventory(root)
-    names = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
+    names = checkpoint.state_files
     names = [name for name in names if not _is_repeated(root, name, names)]
-    if STEP_NAME.match(root.name) or len(names) < 2 or not _are_alone(names) or _has_index(checkpoint):
+    if STEP_NAME.match(root.name) or len(names) < 2 or not _are_alone(root, names) or _has_index(checkpoint):
         return []
     saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
     are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved) or _are_counted(saved)
@@ -83,9 +85,13 @@ def states_in(root: Path) -> list[str]:
     return [one.name for one in states_of(saved)] if are_apart else []
 
 
-def is_torch(name: str) -> bool:
-    """Whether a file has the name of one of `torch.save` that may be a whole state."""
-    return name.lower().endswith(_SUFFIXES)
+def is_torch(path: Path) -> bool:
+    """Whether a file is one of `torch.save` that may be a whole state, by its name or by its begin.
+
+    Files that end in `.bin` are parts of one save as often.
+    """
+    name = path.name.lower()
+    return name.endswith(_SUFFIXES) or (not name.endswith(".bin") and is_of_torch(path))
 
 
 def _is_repeated(root: Path, name: str, names: Sequence[str]) -> bool:
@@ -97,9 +103,9 @@ def _is_repeated(root: Path, name: str, names: Sequence[str]) -> bool:
     return any(end == os.path.realpath(root / other) for other in names if other != name)
 
 
-def _are_alone(names: Sequence[str]) -> bool:
+def _are_alone(root: Path, names: Sequence[str]) -> bool:
     """Whether files are of `torch.save`, and their names say no rank, or all the same one, as those of Composer do."""
-    if not all("/" not in name and is_torch(name) for name in names):
+    if not all("/" not in name and is_torch(root / name) for name in names):
         return False
     are_epochs = _are_epochs(names)
     return len({tuple(rank for rank in _ranks(name) if not (are_epochs and _EP.match(rank))) for name in names}) == 1
@@ -389,8 +395,8 @@ def contradiction(one: Saved, other: Saved) -> str:
 def state_of(root: Path) -> Saved | None:
     """The one file of state in a directory, under the name of the directory; None where it has none, or several."""
     checkpoint = inventory(root)
-    names = [path for path in checkpoint.files if path.lower().endswith(STATE_SUFFIXES)]
-    if len(names) != 1 or not is_torch(names[0]):
+    names = checkpoint.state_files
+    if len(names) != 1 or not is_torch(root / names[0]):
         return None
     return Saved(root.name, progress_of(root / names[0]), checkpoint.files[names[0]].modified_ns)
 

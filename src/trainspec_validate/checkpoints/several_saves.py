@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
-from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.formats.safetensors import SUFFIX, header
 from trainspec_validate.checkpoints.inventory import Group
 from trainspec_validate.checkpoints.opening import UnreadableError
@@ -41,12 +40,12 @@ def several_saves(group: Group) -> str:
     if is_counted(root.name) or not root.is_dir() or not _may_be_files(checkpoint):
         return ""
     forms: dict[str, list[str]] = {}
-    for path in sorted(checkpoint.files):
-        is_state = path.lower().endswith(STATE_SUFFIXES) and "/" not in path
-        if is_state and not names_rank(path) and not _PARTS.search(path):
+    for path in sorted(checkpoint.state_files):
+        if "/" not in path and not names_rank(path) and not _PARTS.search(path):
             forms.setdefault(form_of(path), []).append(path)
     for names in forms.values():
-        if len(names) > 1 and _are_in_turn(checkpoint, names) and _have_one_form(root, names):
+        are_in_turn = checkpoint.unnamed.issuperset(names) or _are_in_turn(checkpoint, names)
+        if len(names) > 1 and are_in_turn and _have_one_form(root, names):
             words = f"{names[0]} and {names[-1]} differ in numbers of their names, and nothing says whether they are"
             return f"{words} several saves or parts of one; name the file to resume from"
     return ""

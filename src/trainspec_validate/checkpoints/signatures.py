@@ -65,6 +65,7 @@ _NUMBER: Final = re.compile(
     r"\s*[-+]?(?:(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:e[-+]?\d[\d_]*)?|inf(?:inity)?|s?nan\d*)\s*", re.IGNORECASE
 )
 _DEVICE: Final = re.compile(r"[a-z]\w{0,30}(?::\d{1,4})?", re.ASCII)
+_MOST_BYTES: Final = 1 << 34
 _DATE_BYTES: Final = {"date": 4, "datetime": 10}
 
 
@@ -85,6 +86,12 @@ def misfit_of_arguments(function: Name, arguments: Any) -> str:
 def _is_iterated(_name: str, arguments: tuple[Any, ...]) -> bool:
     first = arguments[0]
     return not (first is None or isinstance(first, int | float | complex | Name))
+
+
+def _is_small(_name: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether bytes that are given as their number are as many as a program may have memory for."""
+    first = arguments[0]
+    return type(first) is not int or 0 <= first <= _MOST_BYTES
 
 
 def _is_mapping(name: str, arguments: tuple[Any, ...]) -> bool:
@@ -154,6 +161,7 @@ def _is_uuid(_name: str, arguments: tuple[Any, ...]) -> bool:
 
 _CHECKS: Final[dict[str, Callable[[str, tuple[Any, ...]], bool]]] = {
     **dict.fromkeys(("list", "tuple", "set", "frozenset", "deque", "Counter"), _is_iterated),
+    **dict.fromkeys(("bytearray", "bytes"), _is_small),
     **dict.fromkeys(("dict", "OrderedDict"), _is_mapping),
     "defaultdict": _is_factory,
     **dict.fromkeys(("date", "datetime"), _is_day),

@@ -17,7 +17,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 _BLOCK_BYTES = 1 << 20
 _MOST_BLOCKS = 8
 """Of weights at the start, and as many at the end."""
-_NUM_BESIDE = 16
+NUM_BESIDE = 16
 """Other checkpoints whose files are compared, those next in step first."""
 _ANY = (*STATE_SUFFIXES, ".distcp")
 _NUM_BEFORE = 2
@@ -45,7 +45,7 @@ def borrowed(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[tuple[s
         return
     paths = list(unexplained(checkpoint))
     beside = [other for other in others if other != checkpoint.root and other.is_dir()] if paths else []
-    for other in sorted(beside, key=lambda other: _distance(checkpoint, other))[:_NUM_BESIDE]:
+    for other in sorted(beside, key=lambda other: _distance(checkpoint, other))[:NUM_BESIDE]:
         yield from _shared(checkpoint, other, paths)
     for other in _before(checkpoint, others) if checkpoint.moments else ():
         yield from _shared(checkpoint, other, sorted(checkpoint.moments))
@@ -108,6 +108,7 @@ def copied_from(checkpoint: Checkpoint, others: Iterable[Path]) -> Iterator[str]
     """
     counted = any(said.optimizer_step for said in checkpoint.said.values())
     held = [path for path in checkpoint.files if path.lower().endswith(_ANY) or path.endswith(_STORE)]
+    held += sorted(checkpoint.unnamed)
     if not held or not (counted or checkpoint.moments or any(path.endswith(_STORE) for path in held)):
         return
     shards = [path for path in held if path.endswith(".distcp")]
@@ -191,6 +192,12 @@ def are_misplaced(checkpoint: Checkpoint, run: Sequence[Path]) -> bool:
     rest = [places for place, places in enumerate(held) if place not in shared[1:]]
     changes = sum(not all(map(is_same, *pair, most)) for pair in pairwise(rest))
     return len(shared) == len(("one", "other")) and changes == len(rest) - 1 > 0
+
+
+def share_weights(checkpoint: Checkpoint, other: Path) -> bool:
+    """Whether a directory has the weights of a checkpoint, as far as their begin and their end show."""
+    pairs = [(checkpoint.root / path, other / _there(path, checkpoint, other)) for path in _weights(checkpoint)]
+    return bool(pairs) and all(is_same(*pair, _MOST_BLOCKS) for pair in pairs)
 
 
 def _have_one_size(one: Path, other: Path) -> bool:

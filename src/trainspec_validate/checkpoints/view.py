@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeGuard
 
+from trainspec_validate.checkpoints.content import STATE_SUFFIXES
 from trainspec_validate.checkpoints.counted import Counted
 from trainspec_validate.checkpoints.functions import is_of_a_program
 from trainspec_validate.checkpoints.limits import NAME_CHARACTERS, PIECES, SHARED, within
@@ -170,6 +171,8 @@ class Checkpoint:
     """Every entry below the directory, those of other checkpoints included: what a manifest covers."""
     tree_folders: tuple[str, ...] = ()
     """Every directory below it, those of other checkpoints included."""
+    unnamed: frozenset[str] = frozenset()
+    """Files at its top that `torch.save` wrote, as their begin shows and their names do not."""
     empty_folders: tuple[str, ...] = ()
     """Those of them without any entry."""
     own_steps: list[StepClaim] = field(default_factory=list)
@@ -201,6 +204,11 @@ class Checkpoint:
     def manifest_name(self) -> str:
         """Name of its manifest: in its directory, or next to the files that are one checkpoint."""
         return f"{self.bundle}.{MANIFEST_NAME}" if self.bundle else MANIFEST_NAME
+
+    @property
+    def state_files(self) -> list[str]:
+        """Files of state, by the ends of their names or by their begin."""
+        return [path for path in self.files if path.lower().endswith(STATE_SUFFIXES) or path in self.unnamed]
 
     @property
     def sealed(self) -> frozenset[str]:

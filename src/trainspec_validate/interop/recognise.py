@@ -10,6 +10,7 @@ from trainspec_validate.interop import readers
 from trainspec_validate.interop.formats import Format, collected
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._shell_documents import without_configurations
+from trainspec_validate.interop.readers._training_programs import PADDLE
 from trainspec_validate.model.suggest import hint
 
 _TRAINSPEC = re.compile(
@@ -44,6 +45,38 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         (r"(?m)^(?:device|global)_train_(?:micro)?batch_size[ \t]*:", r"(?m)^max_duration[ \t]*:"),
         f"a part of the settings of LLM Foundry or OLMo, or a program that no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^[ \t]*(?:from|import)[ \t]+olmo_core\b",),
+        f"a Python program of OLMo-core, and code is never executed; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^[ \t]*(?:from|import)[ \t]+nemo(?:_run|\.collections|\.lightning)?\b",),
+        f"a Python program of NeMo, such as a recipe of NeMo 2, and code is never executed; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"\bskyrl(?:_train)?\.(?:train\.)?(?:entrypoints|sft)|\bgenerator\.inference_engine\.\w+=",),
+        f"arguments of SkyRL, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^(?:actor|rollout|train_dataset)[ \t]*:", r"(?m)^(?:gconfig|total_train_epochs|allocation_mode)[ \t]*:"),
+        f"settings of AReaL, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^type[ \t]*:", r"(?m)^model[ \t]*:", r"(?m)^[ \t]+name_or_path[ \t]*:", r"(?m)^deepspeed[ \t]*:"),
+        f"settings of ArcticTraining, which no reader knows; give its section `deepspeed` as a file, or {_SHAPE}",
+    ),
+    (
+        (r"(?m)^[ \t]+component_key[ \t]*:", r"(?m)^[ \t]+variant_key[ \t]*:"),
+        f"settings of Modalities, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^[ \t]*\[\[?orchestrator\b", r"(?m)^[ \t]*\[(?:model|trainer|deployment|ckpt)\b"),
+        f"settings of prime-rl, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (PADDLE,),
+        f"arguments of PaddleNLP, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
         (r"\bEasyLM\.models\.",),

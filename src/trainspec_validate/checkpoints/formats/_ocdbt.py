@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ _VARINT_BITS = 63
 _NOWHERE = (1 << 64) - 1
 """Place and length of the root of an empty tree."""
 _SUM = struct.Struct("<L")
+_MOST_KEY_BYTES = 65_536
 _INDIRECT = 1
 """Kind of a value that is in a file of its own."""
 
@@ -212,6 +214,52 @@ def needed_bytes(root: Path, folder: str, top: Stretch, budget: Budget | None = 
         pending += [child for child in children if child not in seen]
         seen.update(children)
     return needed
+
+
+def values_of(root: Path, folder: str, top: Stretch, budget: Budget) -> Iterator[tuple[bytes, Stretch | bytes]]:
+    """The keys of a store with their values, or with where these are; of a tree that `needed_bytes` has judged.
+
+    Raises:
+        UnreadableError: the tree changed meanwhile.
+    """
+    pending = [(top, b"")]
+    while pending:
+        one, prefix = pending.pop()
+        place = inside(folder, one.file.name)
+        if place is None or not os.path.lexists(root / place):
+            continue
+        fields = _body(_content(root / place, one), _NODE, budget)
+        (height,) = fields.take(1)
+        files = fields.files(one.file.base)
+        keys, shared = _keys(fields, is_inner=height > 0)
+        keys = [prefix + key for key in keys]
+        if height:
+            children = _stretches(files, *(fields.numbers(len(keys)) for _ in range(3)))
+            ends = (key[: len(prefix) + length] for key, length in zip(keys, shared, strict=True))
+            with within():
+                budget.num_nodes.add(len(children))
+            pending += zip(children, ends, strict=True)
+            continue
+        lengths, kinds = fields.numbers(len(keys)), fields.numbers(len(keys))
+        far = [length for length, kind in zip(lengths, kinds, strict=True) if kind == _INDIRECT]
+        ids, offsets = (fields.numbers(len(far)) for _ in range(2))
+        stretches = iter(_stretches(files, ids, offsets, far))
+        for key, length, kind in zip(keys, lengths, kinds, strict=True):
+            yield key, next(stretches) if kind == _INDIRECT else fields.take(length)
+
+
+def _keys(fields: _Fields, *, is_inner: bool) -> tuple[list[bytes], list[int]]:
+    """The keys of a node, each of which shares a begin with the one before it, and what all keys below them share."""
+    count = fields.number()
+    begins = [0, *fields.numbers(max(count - 1, 0))]
+    lengths = fields.numbers(count)
+    shared = fields.numbers(count) if is_inner else []
+    keys = [b""]
+    for begin, length in zip(begins, lengths, strict=False):
+        keys.append(keys[-1][:begin] + fields.take(length))
+        if len(keys[-1]) > _MOST_KEY_BYTES:
+            raise UnreadableError("has a name that is too long")
+    return keys[1:], shared
 
 
 def _need(needed: dict[str, int], one: Stretch) -> None:

@@ -78,7 +78,7 @@ def read(checkpoint: Checkpoint) -> None:
 
 
 def _read_file(checkpoint: Checkpoint, path: str) -> None:
-    is_named = torch_zip.is_named(path)
+    is_named = torch_zip.is_known(checkpoint, path)
     try:
         with open_file(checkpoint.root / path) as file:
             start = file.read(_START_BYTES)

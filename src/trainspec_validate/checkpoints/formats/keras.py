@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.boundary import judged
+from trainspec_validate.checkpoints.formats._hdf5 import Walk
 from trainspec_validate.checkpoints.functions import runs_by_name, runs_when_called
 from trainspec_validate.checkpoints.limits import JSON_BYTES
 from trainspec_validate.checkpoints.opening import open_file, read_json, read_small
@@ -142,7 +143,10 @@ def _is_of_others(module: str, name: str) -> bool:
 def _read_weights(checkpoint: Checkpoint, path: str) -> None:
     try:
         with open_file(checkpoint.root / path) as file:
-            words = _fault(file, checkpoint.files[path].size_bytes)
+            size = checkpoint.files[path].size_bytes
+            words = _fault(file, size)
+            if not words:
+                _follow(file, size)
     except OSError as error:
         words = f"cannot be read: {reason_of(error)}"
     if words:
@@ -186,4 +190,25 @@ def _fault(file: BinaryIO, size: int) -> str:
     if width not in {2, 4, 8} or len(start) < place + 3 * width:
         return "is a container of HDF5 whose first block is cut or damaged"
     end = int.from_bytes(start[place + 2 * width : place + 3 * width], "little")
-    return f"has {size:,} bytes, and its first block asks for {end:,}" if size < end else ""
+    if size < end:
+        return f"has {size:,} bytes, and its first block asks for {end:,}"
+    return ""
+
+
+def _follow(file: BinaryIO, size: int) -> None:
+    """Follow what a first block that is whole leads to.
+
+    Raises:
+        LimitError: it leads to more than the limits.
+        OSError: it cannot be read.
+        UnreadableError: something that it leads to is not there.
+    """
+    file.seek(0)
+    start = file.read(_SUPERBLOCK_BYTES)
+    place = 24 + 4 * start[8] if start[8] in _OLD else 12
+    is_old = start[8] in _OLD
+    widths = (start[13], start[14]) if is_old else (start[9], start[10])
+    width = widths[0]
+    base = int.from_bytes(start[place : place + width], "little")
+    place += (5 if is_old else 3) * width  # an entry of a group has a name before its address
+    Walk(file, size, widths, base).follow(int.from_bytes(start[place : place + width], "little"))

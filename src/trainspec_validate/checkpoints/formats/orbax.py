@@ -10,6 +10,7 @@ from typing import Any
 
 from trainspec_validate.checkpoints.boundary import judged
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.formats._ocdbt_values import damaged_chunks
 from trainspec_validate.checkpoints.formats._orbax_parts import (
     SUCCESS as _SUCCESS,
 )
@@ -79,7 +80,7 @@ def read(checkpoint: Checkpoint) -> None:
                 _read_store(checkpoint, path, has_arrays=folder in filled)
                 prefix = f"{folder}/" if folder else ""
                 for data in [*_below(paths, f"{prefix}d/"), *_below(paths, f"{prefix}ocdbt.process_")]:
-                    checkpoint.unread[data] = "holds values of an OCDBT store, which are not checked"
+                    checkpoint.unread[data] = "holds values of an OCDBT store, which have no checksum"
         with judged(checkpoint, path, remedy=_BROKEN):
             read_parts(checkpoint, path)
     _read_mark(checkpoint, paths, is_later=is_later)
@@ -318,8 +319,20 @@ def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes, *, has_ar
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
         words = f"files with values of the arrays, which the store names, are missing: {shown}"
         checkpoint.report("files", path, words, _BROKEN)
+    is_short = False
     for name, place in places.items():
         if place in checkpoint.files and checkpoint.files[place].size_bytes < needed[name]:
             size = checkpoint.files[place].size_bytes
             words = f"the file has {size:,} bytes, and the store asks for {needed[name]:,}"
             checkpoint.report("files", place, words, _BROKEN)
+            is_short = True
+    if top is not None and not absent and not is_short:
+        _check_chunks(checkpoint, path, top)
+
+
+def _check_chunks(checkpoint: Checkpoint, path: str, top: _ocdbt.Stretch) -> None:
+    try:
+        for place, words in damaged_chunks(checkpoint.root, path.rpartition("/")[0], top):
+            checkpoint.report("container", place, f"the file {words}", _BROKEN)
+    except LimitError as error:
+        checkpoint.report("limits", path, f"the store {error}")

@@ -86,7 +86,7 @@ _CONTAINER: Final = b"PK\x03\x04"
 
 def read(checkpoint: Checkpoint) -> None:
     """Add what the containers of `torch.save`, and bare pickles, hold."""
-    paths = [path for path, fact in checkpoint.files.items() if is_named(path) and fact.kind == "file"]
+    paths = [path for path, fact in checkpoint.files.items() if is_known(checkpoint, path) and fact.kind == "file"]
     if not paths:
         return
     checkpoint.formats.append("torch.save")
@@ -96,9 +96,9 @@ def read(checkpoint: Checkpoint) -> None:
             _read_file(checkpoint, path)
 
 
-def is_named(path: str) -> bool:
-    """Whether a file has the name of one that `torch.save` writes, in any letter case."""
-    return path.lower().endswith(_SUFFIXES)
+def is_known(checkpoint: Checkpoint, path: str) -> bool:
+    """Whether a file has the name of one that `torch.save` writes, in any letter case, or begins as one at the top."""
+    return path.lower().endswith(_SUFFIXES) or path in checkpoint.unnamed
 
 
 def _read_file(checkpoint: Checkpoint, path: str) -> None:
@@ -268,7 +268,7 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
                     _note_lone(checkpoint, archive.path, content)
                     found.append(take(content.value, scalars_of(container, name)))
                 del content  # before the next one is read
-            if absent := _missing_state(archive, container):
+            if absent := _missing_state(checkpoint, archive, container):
                 _tell_lacks(checkpoint, archive, [f"the record {absent!r} is missing, which says what the state is"])
             for name in container.unnamed(held):
                 with container.stream(name) as file:
@@ -277,8 +277,9 @@ def read_archive(checkpoint: Checkpoint, archive: Archive, take: Callable[[Any, 
     return found[0] if found else None
 
 
-def _missing_state(archive: Archive, container: Zip) -> str:
-    is_whole = archive.num_bytes is None and _OF_TORCH.search(archive.path) is not None
+def _missing_state(checkpoint: Checkpoint, archive: Archive, container: Zip) -> str:
+    is_named = _OF_TORCH.search(archive.path) is not None or archive.path in checkpoint.unnamed
+    is_whole = archive.num_bytes is None and is_named
     if is_whole and not _programs(container):
         return state_is_missing(container) or save_is_missing(container)
     return state_is_missing(container)

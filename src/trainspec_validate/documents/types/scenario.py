@@ -51,6 +51,7 @@ class Wait(_Act, frozen=True, kw_only=True, tag="wait"):
     until: Literal[
         "step",
         "committed",
+        "step-after-commit",
         "save-failed",
         "saving",
         "snapshot",
@@ -61,7 +62,10 @@ class Wait(_Act, frozen=True, kw_only=True, tag="wait"):
         "end",
         "time",
     ]
-    """A step of all ranks, a stage of a save, a fault that was reported, the end of all processes, or mere time."""
+    """A step of all ranks, a stage of a save, a fault that was reported, the end of all processes, or mere time.
+
+    After `step-after-commit`, each rank has completed a step later than that of the newest committed checkpoint.
+    """
     step: CountOrZero | None = None
     """At or after which update."""
     jitter_steps: CountOrZero = 0

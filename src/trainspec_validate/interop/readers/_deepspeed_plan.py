@@ -69,6 +69,7 @@ CAST = "DeepSpeed@edaa7221:deepspeed/runtime/zero/stage_1_and_2.py and bf16_opti
 _AVERAGED = "DeepSpeed@edaa7221:deepspeed/runtime/zero and comm/coalesced_collectives.py"
 _ENGINE = "the backward pass, in DeepSpeed@edaa7221:deepspeed/runtime/engine.py"
 _ENGINE_ELEMENTS = 500_000_000
+_REDUCTION = ("precision", "reduction")
 """Elements of a bucket where ZeRO is off: MEMORY_OPT_ALLREDUCE_SIZE of the engine."""
 _STAGE_OF_GRADIENTS, _LAST_STAGE = 2, 3
 _OLDER_OFFLOAD = {"optimizer": "cpu_offload", "parameters": "cpu_offload_params"}
@@ -341,7 +342,7 @@ def _write_buckets(draft: Draft, prefix: str) -> None:
         )
         if elements and size:
             how = f"{_ENGINE_ELEMENTS} elements of {size} bytes: reduce_bucket_size has no effect {engine}"
-            draft.put(("communication", "bucket_bytes"), float(_ENGINE_ELEMENTS * size), how)
+            draft.follow(("communication", "bucket_bytes"), float(_ENGINE_ELEMENTS * size), how, _REDUCTION)
         for name in ("overlap_comm", "reduce_bucket_size"):
             if draft.values.get(f"{zero}{name}"):
                 draft.remark(f"{name} has no effect {engine} (DeepSpeed@edaa7221)", f"{zero}{name}")
@@ -360,7 +361,8 @@ def _write_buckets(draft: Draft, prefix: str) -> None:
     if whole and resolved:
         draft.put(("communication", "overlap_parameters"), whole if overlap is None else overlap, how or "overlap_comm")
     if elements and size:
-        draft.put(("communication", "bucket_bytes"), elements * size, f"{elements:.0f} elements of {size} bytes")
+        how = f"{elements:.0f} elements of {size} bytes"
+        draft.follow(("communication", "bucket_bytes"), elements * size, how, _REDUCTION)
     elif elements:
         why = f"reduce_bucket_size is {elements:.0f} elements, and the format that they are reduced in is not known"
         draft.lacks(("communication", "bucket_bytes"), why)

@@ -395,7 +395,7 @@ def _put_total(draft: Draft) -> int | None:
     if draft.look(_TOTAL) == -1:
         steps = draft.counted("job", "num_steps")
         if steps:
-            draft.put(place, steps, f"{_TOTAL} -1: the steps of the job")
+            draft.follow(place, steps, f"{_TOTAL} -1: the steps of the job", ("job", "num_steps"))
         else:
             draft.lacks(place, f"{_TOTAL} is -1, which takes the steps of the job; {_missing('steps')}")
         return steps
@@ -407,7 +407,7 @@ def _put_total(draft: Draft) -> int | None:
 def _put_warmup(draft: Draft, total: int | None) -> None:
     place, share = (*_RATE, "warmup_steps"), draft.number("warmup_steps_fraction")
     if share is not None and total and 0 <= share <= 1:
-        draft.put(place, int(total * share), f"{share:g} of {total} steps")
+        draft.follow(place, int(total * share), f"{share:g} of {total} steps", (*_RATE, "total_steps"))
     elif share is not None:
         draft.lacks(place, f"{share:g} of the steps of the schedule, whose number is not stated")
     reason = next(iter(draft.reasons("warmup_steps_fraction")), _missing("warmup_steps_fraction"))

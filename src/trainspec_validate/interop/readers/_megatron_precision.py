@@ -241,7 +241,7 @@ def _write_communication(draft: Draft) -> None:
     size = _BYTES.get(draft.get("precision", "reduction") or "")
     if elements and size:
         how = f"{elements} elements of {size} bytes"
-        draft.put(("communication", "bucket_bytes"), elements * size, how)
+        draft.follow(("communication", "bucket_bytes"), elements * size, how, ("precision", "reduction"))
     minutes = draft.number("distributed_timeout_minutes")
     draft.put(
         ("communication", "timeout_seconds"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from trainspec_validate.interop.readers._clipping_plan import CLIPPING, put_clipping
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, like
+from trainspec_validate.model.finding import Pointer
 
 _RATE = ("optimizer", "learning_rate")
 _OPTIMIZERS = (
@@ -168,8 +169,9 @@ def _put_least(draft: Draft, kind: str | None, name: str = "min_lr") -> None:
         put_final(draft, name)
 
 
-def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole: int | None, of: str = "") -> None:
+def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole_at: Pointer, of: str = "") -> None:
     """Steps of warm-up, given as such or as a share of a number of steps; `of` names that number where it is open."""
+    whole = draft.counted(*map(str, whole_at))
     pointer = (*_RATE, "warmup_steps")
     given, ratio = draft.look(*steps), draft.number(*shares)
     if isinstance(given, int) and (given > 0 or not ratio):
@@ -182,7 +184,7 @@ def _put_warmup(draft: Draft, steps: Sequence[str], shares: Sequence[str], whole
         draft.lacks(pointer, draft.reasons(*steps, *shares)[0])
     if draft.get(*pointer) is None and ratio:
         if whole:
-            draft.put(pointer, math.ceil(ratio * whole), f"{ratio:g} of {whole} steps")
+            draft.follow(pointer, math.ceil(ratio * whole), f"{ratio:g} of {whole} steps", whole_at)
         else:
             draft.lacks(pointer, f"{ratio:g} of {of or 'the steps, whose number is not stated'}")
 
@@ -208,11 +210,10 @@ def write_trainer(draft: Draft) -> None:
     if elsewhere and kind:
         derived = draft.derived.get((*_RATE, "kind"), "")
         draft.derived[*_RATE, "kind"] = derived if isinstance(derived, Default) else Default(OTHER_SCHEDULE)
-    steps = draft.get("job", "num_steps")
     if draft.word("lr_scheduler_type", "lr_scheduler") == "constant":
         _ignore_warmup(draft)
     else:
-        _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), steps if is_count(steps) else None)
+        _put_warmup(draft, ("warmup_steps",), ("warmup_ratio",), ("job", "num_steps"))
     put_final(draft, "lr_scheduler_kwargs.min_lr")
     share, peak = (
         draft.number("lr_scheduler_kwargs.min_lr_rate"),
@@ -257,12 +258,12 @@ def write_megatron(draft: Draft, *, defaults: bool = True) -> None:
     ends = kind not in {"constant", "other", "inverse-square-root"} and not draft.reasons("min_lr")
     if defaults and ends and draft.get(*_RATE, "final") is None:
         draft.put((*_RATE, "final"), 0.0, Default(f"the default of {_MEGATRON}"))
-    total = _put_megatron_total(draft, defaults=defaults)
+    _put_megatron_total(draft, defaults=defaults)
     warmup = ("lr_warmup_iters", "scheduler.lr_warmup_iters")
     length = draft.counted("job", "num_steps")
     usual = f"the {length} steps of the job unless the recipe sets it"
     of = f"lr_decay_iters, which is not given: {usual}" if length else ""
-    _put_warmup(draft, warmup, ("lr_warmup_fraction", "scheduler.lr_warmup_fraction"), total, of)
+    _put_warmup(draft, warmup, ("lr_warmup_fraction", "scheduler.lr_warmup_fraction"), (*_RATE, "total_steps"), of)
     _put_samples(draft, "warmup", "lr_warmup_samples")
     if kind == "warmup-stable-decay":
         draft.copy((*_RATE, "decay_steps"), "lr_wsd_decay_iters", "scheduler.lr_wsd_decay_iters")
@@ -276,18 +277,18 @@ def _put_megatron_name(draft: Draft, *, defaults: bool) -> None:
         draft.put(("optimizer", "name"), "adamw", f"the optimizer adam: {_ADAM}")
 
 
-def _put_megatron_total(draft: Draft, *, defaults: bool) -> int | None:
+def _put_megatron_total(draft: Draft, *, defaults: bool) -> None:
     """Steps over which the learning rate falls: those of the job where nothing else is said."""
     pointer = (*_RATE, "total_steps")
     draft.copy(pointer, "lr_decay_iters", "scheduler.lr_decay_iters")
     _put_samples(draft, "total", "lr_decay_samples")
     steps = draft.get("job", "num_steps")
     if defaults and steps and not draft.reasons("lr_decay_iters"):
-        draft.default(pointer, steps, f"the length of the job, the default of {_MEGATRON}")
+        draft.default(pointer, steps, f"the length of the job, the default of {_MEGATRON}", ("job", "num_steps"))
     tokens, given = draft.get("job", "num_tokens"), draft.reasons("lr_decay_samples") or draft.look("lr_decay_samples")
     if defaults and tokens and not steps and draft.get("batch", "ramp") and not given:
-        draft.default((*_RATE, "total_tokens"), tokens, f"the length of the job, the default of {_MEGATRON}")
-    return draft.counted(*pointer)
+        usual = f"the length of the job, the default of {_MEGATRON}"
+        draft.default((*_RATE, "total_tokens"), tokens, usual, ("job", "num_tokens"))
 
 
 def _put_samples(draft: Draft, key: str, name: str) -> None:
@@ -329,16 +330,16 @@ def write_neox(draft: Draft) -> None:
     share = draft.number("lr_decay_fraction")
     if share is not None:
         told = f"lr_decay_fraction {share:g} of the steps"
-        draft.put((*_RATE, "total_steps"), int(share * steps), told) if steps else draft.lacks(
-            (*_RATE, "total_steps"), told
-        )
+        total_at = (*_RATE, "total_steps")
+        draft.follow(total_at, int(share * steps), told, ("job", "num_steps")) if steps else draft.lacks(total_at, told)
     else:
         draft.copy((*_RATE, "total_steps"), "lr_decay_iters")
         if steps:
-            draft.default((*_RATE, "total_steps"), steps, f"train_iters, the default of {_NEOX}")
+            draft.default((*_RATE, "total_steps"), steps, f"train_iters, the default of {_NEOX}", ("job", "num_steps"))
     total, warm = draft.counted(*_RATE, "total_steps"), draft.number("warmup")
     if warm is None and not draft.reasons("warmup") and total:
-        draft.put((*_RATE, "warmup_steps"), int(0.01 * total), Default(f"1 % of the steps, the default of {_NEOX}"))
+        usual = Default(f"1 % of the steps, the default of {_NEOX}")
+        draft.follow((*_RATE, "warmup_steps"), int(0.01 * total), usual, (*_RATE, "total_steps"))
     elif warm is not None and total:
         draft.follow((*_RATE, "warmup_steps"), int(warm * total), f"{warm:g} of {total} steps", (*_RATE, "total_steps"))
     else:
@@ -365,7 +366,7 @@ def write_torchtitan(draft: Draft) -> None:
     elif draft.get(*_RATE, "kind") not in {None, "constant"}:
         draft.default((*_RATE, "final"), 0.0, f"min_lr_factor 0, the default of {_TORCHTITAN}")
     if steps:
-        draft.put((*_RATE, "total_steps"), steps, "training.steps")
+        draft.follow((*_RATE, "total_steps"), steps, "training.steps", ("job", "num_steps"))
         _clamp_warmup(draft, steps)
 
 
@@ -384,7 +385,7 @@ def _put_torchtitan_kind(draft: Draft, steps: int | None) -> None:
         draft.look("lr_scheduler.decay_type")
         draft.put((*_RATE, "kind"), "warmup-stable-decay", f"decay_ratio {share:g} leaves a stable part")
         if steps:
-            draft.put((*_RATE, "decay_steps"), max(1, decay), f"{share:g} of {steps} steps")
+            draft.follow((*_RATE, "decay_steps"), max(1, decay), f"{share:g} of {steps} steps", ("job", "num_steps"))
 
 
 def _clamp_warmup(draft: Draft, steps: int) -> None:

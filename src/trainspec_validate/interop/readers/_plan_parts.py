@@ -24,6 +24,7 @@ _WHOLE = re.compile(r"(?=.{1,22}\Z)[+-]?[0-9]+(?:_[0-9]+)*")
 """What `int` of Python accepts."""
 _REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "on": True, "off": False}
+_NARROW_GATHER = re.compile(r"(?:fp8|float8)\w*gather")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:_[0-9]{3}){1,4}")
 """Numbers such as 10_000, which YAML 1.1 and command lines read as whole numbers."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._+-]+")
@@ -336,8 +337,12 @@ class Draft:
         self.derived.update((at, str(self.derived[at])) for at in kept)
 
     def drop(self, pointers: Iterable[Pointer], why: str) -> None:
-        """Leave facts open that cannot be determined after all."""
+        """Leave facts open that cannot be determined after all, with all that was computed from them."""
         for pointer in pointers:
+            for above in [at for at, inputs in self.inputs.items() if pointer in inputs and at != pointer]:
+                self.inputs.pop(above)
+                if self.get(*map(str, above)) is not None:
+                    self.drop([above], f"it follows from {'.'.join(map(str, pointer))}, which is open: {why}")
             inner: Any = self.facts
             for key in pointer[:-1]:
                 inner = inner.get(str(key), {})
@@ -404,7 +409,10 @@ class Draft:
         asked = [name for name, value in settings.items() if value is True and asks_for_eight_bit(name)]
         if asked and self.get("precision", "recipe") is None and self.get("precision", "compute") is not None:
             why = f"{asked[0][:_MAX_SHOWN]}, which this reader does not know, may run products in fp8"
-            self.drop([("precision", "compute"), ("precision", "recipe")], why)
+            gathers = any(value is True and _NARROW_GATHER.search(name) for name, value in settings.items())
+            gathered = gathers and self.get("precision", "parameters") is not None
+            places = ["compute", "recipe", *(["parameters"] if gathered else [])]
+            self.drop([("precision", key) for key in places], why)
 
     def _drop_weak(self, pointer: Pointer, why: str) -> None:
         """Leave a default open, with everything that was computed from it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from trainspec_validate.interop.readers._huggingface_training import is_example
 from trainspec_validate.interop.readers._huggingface_weights import is_factory
 from trainspec_validate.interop.readers._plan_parts import Draft, like, shown
 
@@ -26,9 +27,19 @@ _SWIFT = {
     **dict.fromkeys(("kto", "ppo", "grpo", "gkd"), False),
 }
 """Values of `rlhf_type` of ms-swift (modelscope/ms-swift:swift/llm/template/base.py, `data_collator`)."""
-_TRL = re.compile(r"(?:dpo(?:_vlm)?|orpo|cpo|reward_modeling)\.py")
-"""Examples of TRL whose trainers concatenate the chosen and the rejected answers (huggingface/trl:trl/trainer)."""
-_PREFERENCES = re.compile(r"(?:^|[_-])(?:dpo|orpo|cpo|simpo|rm|reward|preference)(?:[_.-]|\Z)", re.IGNORECASE)
+_TRL = re.compile(r"(?:dpo(?:_vlm)?|orpo|cpo|reward_modeling)\.py|(?:trl |trl\.scripts\.)(?:dpo|orpo|cpo|reward)")
+"""Examples and subcommands of TRL whose trainers concatenate the chosen and the rejected answers.
+
+Source: huggingface/trl:trl/cli.py and trl/trainer.
+"""
+_TRL_UNPAIRED = re.compile(r"(?:trl |trl\.scripts\.)(?:sft|kto|grpo|rloo|gkd|ppo)")
+"""Subcommands of TRL that take single answers; `kto` has a label for each."""
+_OPEN = re.compile(r"trl\b.*|swift (?:rlhf|\$.*)", re.DOTALL)
+"""Commands whose subcommand is not known, and `swift rlhf`, whose type is an argument with a default."""
+_SWIFT_UNPAIRED = re.compile(r"swift (?:sft|pt)")
+_SWIFT_PAIRED = re.compile(r"swift (?:dpo|orpo|simpo|cpo)")
+"""Subcommands of the first releases of ms-swift."""
+_PREFERENCES = re.compile(r"(?:^|[_.-])(?:dpo|orpo|cpo|simpo|rm|rlhf|reward|preference)(?:[_.-]|\Z)", re.IGNORECASE)
 _LOSSES = frozenset(
     {
         *("sigmoid", "hinge", "ipo", "exo_pair", "nca_pair", "robust", "bco_pair", "sppo_hard", "aot", "aot_pair"),
@@ -43,6 +54,7 @@ _UNPAIRED = frozenset(
     }
 )
 """Arguments of trainers of TRL that have `beta` and take no pairs: those that generate, and KTO."""
+_NAMES = ("output_dir", "run_name", "hub_model_id")
 _COUNTS = ("micro_sequences", "global_sequences")
 
 
@@ -83,14 +95,29 @@ def _paired(draft: Draft, program: str | None) -> tuple[str, bool | None]:
 
 
 def _paired_by_trainer(draft: Draft, program: str | None) -> tuple[str, bool | None]:
-    """What shows that a trainer of TRL takes pairs: its program, or its arguments."""
-    if program and _TRL.fullmatch(program):
-        return f"{program} of TRL", True
-    if program and _PREFERENCES.search(program):
+    """What shows that a trainer of TRL or ms-swift takes pairs: its program, its arguments, or names of the job."""
+    if program and (_TRL.fullmatch(program) or _SWIFT_PAIRED.fullmatch(program)):
+        return f"{program} of {'TRL' if 'swift' not in program else 'ms-swift'}", True
+    if program and (_TRL_UNPAIRED.fullmatch(program) or _SWIFT_UNPAIRED.fullmatch(program)):
+        return program, False
+    if program == "swift rlhf":
+        return "swift rlhf takes pairs for its default, rlhf_type dpo, and the command names no type", None
+    if program and (_PREFERENCES.search(program) or _OPEN.fullmatch(program)):
         return f"{program[:60]} decides", None
+    if (named := _named_so(draft)) and not is_example(program):
+        return named, None
     if draft.number("beta") is None or any(draft.values.get(name) is not None for name in _UNPAIRED):
         return "", False
     loss = draft.values.get("loss_type")
     if loss in _LOSSES and not program:
         return f"loss_type {loss} of TRL", True
     return "beta is an argument of trainers that take pairs, as for DPO, and of others", None
+
+
+def _named_so(draft: Draft) -> str:
+    """A name of the job or of its output after a method that takes pairs; empty where none is."""
+    for name in _NAMES:
+        value = draft.values.get(name)
+        if isinstance(value, str) and _PREFERENCES.search(value.rstrip("/").rpartition("/")[2][:200]):
+            return f"{name} is {value[-60:]}, after a method that takes pairs, and no program is known"
+    return ""

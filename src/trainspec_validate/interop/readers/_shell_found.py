@@ -11,6 +11,8 @@ from trainspec_validate.interop.readers._shell_choices import ABSENT, OUTSIDE, A
 
 PROGRAM = "$program"
 """Under which the name of the program appears among its options."""
+COMMAND = "$command"
+"""Under which the module or the installed command appears that is started where no file of a program is named."""
 UNRESOLVED = re.compile(r"\$[{(A-Za-z_0-9@*]|`")
 _PRINTED = re.compile(r"\$\((?!\()|`")
 """What a command prints."""
@@ -73,7 +75,7 @@ class Found:
     def override(self, line: int) -> None:
         """A word may give every option again that was given before it; one of a launcher ends with the launcher."""
         self.overriding = True
-        for name in self.options.keys() - {PROGRAM, LAUNCHER} - LAUNCHER_OPTIONS:
+        for name in self.options.keys() - {PROGRAM, COMMAND, LAUNCHER} - LAUNCHER_OPTIONS:
             self.options[name] = distinct([*self.options[name], Option(MORE, line)])
             self.ways.pop(name, None)
 

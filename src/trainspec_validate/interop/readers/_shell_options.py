@@ -21,6 +21,7 @@ from trainspec_validate.interop.readers._shell_choices import (
     without_marks,
 )
 from trainspec_validate.interop.readers._shell_found import (
+    COMMAND,
     MORE,
     PROGRAM,
     UNRESOLVED,
@@ -46,6 +47,7 @@ from trainspec_validate.interop.readers._switches import (
     in_list,
     may_override,
 )
+from trainspec_validate.interop.readers._training_programs import command_of
 
 _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
@@ -74,6 +76,8 @@ class Reader:
             # Launchers stand before the program that they start.
             found.options[PROGRAM] = [Option(programs[-1].text.rpartition("/")[2], programs[-1].line)]
             found.options[LAUNCHER] = self._launchers(words)
+        elif command := command_of([word.text for word in words]):
+            found.options[COMMAND] = [Option(command, words[0].line)]
         for name, line, values in self._grouped(words, found):
             found.set(name, self._possible(name, values, line), self._ways(name, values))
             for value in filter(self._holds_options, values):
@@ -295,7 +299,7 @@ class Started:
         """A draft of values of these options."""
         options = self.options
         draft = Draft(values, lambda names: {name: options[name].line for name in names if name in options}, typed=True)
-        draft.used.update({PROGRAM, LAUNCHER})
+        draft.used.update({PROGRAM, COMMAND, LAUNCHER})
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             settings = self.script.variables.get(name, "").lower().strip("\"'").split(",")
             for kind in {_ALLOCATORS[setting] for setting in settings if setting in _ALLOCATORS}:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 
@@ -12,6 +13,18 @@ _TRAINS_NOTHING = re.compile(
     r"|serve|server|microbenchmark|merge|analy[sz]er?|tokeni[sz]er?|quanti[sz]e|ptq|export|checker)(?:[_.-]|$)|(?:^|_)to_(?:maxtext|huggingface|hf|megatron|mcore|nemo)\b"
 )
 """Parts of the names of programs that use a model, or make data or checkpoints for one."""
+_DEGREES = r"(?:tensor|pipeline|sharding|sep)_parallel_degree"
+PADDLE = (
+    rf"\bpaddle\.distributed\b|(?m:(?:^|[{{,])[ \t]*\"?(?:{_DEGREES}|recompute)\"?[ \t]*:)"
+    rf"|--(?:{_DEGREES}|recompute)(?![\w-])"
+)
+"""Marks of PaddleNLP, whose arguments have the names of the transformers Trainer and defaults of their own.
+
+Source: PaddlePaddle/PaddleNLP:paddlenlp/trainer/training_args.py.
+"""
+_COMMANDS = frozenset({"trl", "swift"})
+"""Installed commands whose first word names what is trained."""
+_LAUNCHERS = re.compile(r"torch\.distributed\.\w+|accelerate\.commands\.launch")
 
 
 def trains_nothing(programs: Iterable[str]) -> bool:
@@ -27,3 +40,19 @@ def trains_nothing(programs: Iterable[str]) -> bool:
 def without_training(program: str) -> ForeignFormatError:
     """The error for a source that starts no training."""
     return ForeignFormatError(f"{program[:60]} is no program that trains", help="give the script of the training")
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The module that a command starts, or the subcommand of TRL or ms-swift; empty where it shows neither.
+
+    >>> command_of("python -m torch.distributed.run --nnodes 2 -m trl.scripts.dpo --lr 1".split())
+    'trl.scripts.dpo'
+    >>> command_of("uv run trl dpo --lr 1".split()), command_of("python -m trl --lr 1".split()), command_of(["--lr"])
+    ('trl dpo', 'trl', '')
+    """
+    for word, following in itertools.pairwise([*words, ""]):
+        if word in {"-m", "--module"} and not _LAUNCHERS.fullmatch(following) and following not in _COMMANDS:
+            return following
+        if (command := word.rpartition("/")[2]) in _COMMANDS:
+            return command if following.startswith("-") else f"{command} {following}".rstrip()
+    return ""

@@ -235,7 +235,8 @@ def _write_warmup(draft: Draft) -> None:
     for reason in draft.reasons(*names):
         draft.lacks(pointer, reason)
     if isinstance(steps, int) and steps > 0 and updates:
-        draft.put(pointer, steps * updates, f"{steps} rollouts x {updates} optimizer steps")
+        how = f"{steps} rollouts x {updates} optimizer steps"
+        draft.follow(pointer, steps * updates, how, ("rollout", "num_updates"))
     elif steps not in (None, 0, -1) or ratio:
         draft.lacks(pointer, f"{ratio or steps}: the scheduler counts rollouts, and their number is not stated")
     elif draft.get(*_RATE, "peak"):

@@ -233,7 +233,7 @@ def _write_schedule(draft: Draft) -> None:
     if draft.look("warmup_steps", "warmup_ratio") is None and not draft.reasons("warmup_steps", "warmup_ratio"):
         usual = f"0.03 of the steps, the default of {_BUILDER}"
         if steps:
-            draft.default((*rate, "warmup_steps"), -(-3 * steps // 100), usual)
+            draft.default((*rate, "warmup_steps"), -(-3 * steps // 100), usual, ("job", "num_steps"))
         else:
             draft.lacks((*rate, "warmup_steps"), usual)
 

@@ -54,9 +54,10 @@ from trainspec_validate.interop.readers._plan_settings import flatten, lines_in,
 from trainspec_validate.interop.readers._preference_pairs import count_pairs
 from trainspec_validate.interop.readers._setting_places import place_of
 from trainspec_validate.interop.readers._shell_documents import written_mapping
-from trainspec_validate.interop.readers._shell_found import PROGRAM
+from trainspec_validate.interop.readers._shell_found import COMMAND, PROGRAM
 from trainspec_validate.interop.readers._shell_options import Started, options_of_script
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
+from trainspec_validate.interop.readers._training_programs import PADDLE
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
 
@@ -74,6 +75,7 @@ _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ 
 """Commands of ms-swift, which takes arguments of the Trainer with other defaults."""
 _NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
 """Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
+_PADDLE = re.compile(PADDLE)
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
 _CONTESTED: tuple[Pointer, ...] = (
     *(("batch", key) for key in ("micro_sequences", "accumulation_steps", "global_sequences")),
@@ -96,7 +98,8 @@ def looks_like_trainer(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     brace = head.lstrip()[:1] == "{"
     found = top_keys(head) & _BATCHES if brace else _TRAINER.search(head) or _OPTION.search(head)
-    return bool(found) and not _ACCELERATE.search(head) and not looks_like_model(text)
+    others = _ACCELERATE.search(head) or _PADDLE.search(head)
+    return bool(found) and not others and not looks_like_model(text)
 
 
 def looks_like_accelerate(text: ForeignText) -> bool:
@@ -286,7 +289,7 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     leave_splits_open(draft)
     leave_micro_batch_open(draft)
     program = draft.word(PROGRAM) if PROGRAM in draft.values else None
-    count_pairs(draft, program)
+    count_pairs(draft, program or draft.word(COMMAND))
     outer = draft.count("parallelism_config.dp_replicate_size")
     inner = draft.count("parallelism_config.dp_shard_size")
     if outer and inner:
@@ -295,11 +298,22 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if PROGRAM not in draft.values or is_example(program):
         # A program of its own has defaults of its own, whatever its arguments are called.
         leave_trl_open(draft, program)
+    if swift:
+        _name_swift_model(draft)
     if swift or is_factory(draft):
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     if is_factory(draft) and not swift:
         leave_factory_open(draft)
     return draft
+
+
+def _name_swift_model(draft: Draft) -> None:
+    """The model of a command of ms-swift, whose `model_name` is what the model says of itself."""
+    place, name = ("model", "name"), draft.word("model", "model_id_or_path")
+    if draft.values.get("model_name") is not None:
+        draft.drop([place], "model_name of ms-swift is no name of the model that is trained")
+    if name and name_of(name):
+        draft.put(place, name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
 
 
 def read_accelerate(text: ForeignText) -> Fragment:

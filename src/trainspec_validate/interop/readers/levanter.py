@@ -25,6 +25,8 @@ _OWN = re.compile(
 )
 """Settings of the trainer, of which other programs with a section of that name have one at most."""
 _FEWEST = 2
+_FOREIGN = 3
+"""From how many unknown settings of a model without `hidden_dim` on it is none of Levanter's."""
 _INCLUDED = re.compile(r"(?m)(:[ \t]*)!include[ \t]+(?=\S)")
 """A file that takes the place of a section, which stays as a word here."""
 _SHAPE = {
@@ -77,10 +79,18 @@ def read(text: ForeignText) -> Fragment:
         _write_formats(draft)
         _write_optimizer(draft)
         _write_job(draft)
+        _leave_foreign_open(draft)
         complete(draft)
         return draft
 
     return settled(flatten(source.data), make).fragment("levanter-yaml", text)
+
+
+def _leave_foreign_open(draft: Draft) -> None:
+    """Leave open the defaults of Levanter where the model has settings that its classes of models do not have."""
+    unknown = [name for name in draft.values if name.startswith("model.") and name not in draft.used]
+    if len(unknown) >= _FOREIGN and draft.values.get("model.hidden_dim") is None:
+        draft.drop_defaults(f"{unknown[0][:60]} is no setting of a model of Levanter: a program after it may differ")
 
 
 def _write_model(draft: Draft) -> None:
@@ -258,7 +268,8 @@ def _write_optimizer(draft: Draft) -> None:
 
 def _write_schedule(draft: Draft, peak: float) -> None:
     """One warm-up and one decay; a schedule of several cycles has neither a form nor lengths of its own."""
-    steps = draft.count("trainer.num_train_steps")
+    epochs = draft.look("epoch") not in (None, 0)
+    steps = None if epochs else draft.count("trainer.num_train_steps")
     names = [f"optimizer.{name}" for name in _CYCLES]
     told = [name for name in names if draft.look(name) not in (None, 0, 0.0, 1.0)]
     told = [name for name in told if not (name.endswith("cycle_length") and draft.values[name] == steps)]

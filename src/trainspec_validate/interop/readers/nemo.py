@@ -30,13 +30,23 @@ _MEGATRON = frozenset(
     }
 )
 """Settings right below `model` that models of NeMo on Megatron have; other models have other defaults."""
+_NEMO_ALONE = re.compile(
+    r"megatron_amp_O2|encoder_seq_length|mcore_gpt|restore_from_path|(?:native|hysteresis|apex)_\w+|gradient_as_bucket_view"
+    r"|activations_checkpoint_\w+|make_vocab_size_divisible_by|(?:virtual_)?pipeline_model_parallel_size|transformer_engine"
+    r"|tensor_model_parallel_size|sequence_parallel|context_parallel_size|expert_model_parallel_size"
+)
+"""Settings right below `model` that a program with its own names for sizes and batches has not."""
+_NEMO_WORDS = re.compile(r"\b(?:distributed_(?:fused_)?adam|mcore_distributed_optim|peft_scheme)\b")
 _BRIDGE_MODEL = frozenset(
     {
-        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "num_layers"),
-        *("expert_model_parallel_size", "hidden_size", "seq_length", "sequence_parallel", "recompute_granularity"),
+        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
+        *("expert_model_parallel_size", "sequence_parallel", "recompute_granularity"),
     }
 )
 """Settings right below `model` of Megatron Bridge; other programs also have sections `model` and `train`."""
+_BRIDGE_SHAPE = frozenset({"num_layers", "hidden_size", "seq_length"})
+"""Further ones, which count where `train` has a length by a name of Megatron."""
+_BRIDGE_LENGTH = frozenset({"train_iters", "train_samples"})
 _CONTAINER = "ConfigContainer."
 """Section in which a file may keep all settings of Megatron Bridge."""
 _BY_RECIPE = "the file overrides a recipe and does not say; the recipe decides"
@@ -154,7 +164,9 @@ def looks_like_nemo(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if _NEURON.search(head):
         return False
-    return _top(head, "trainer") and bool(_MEGATRON & _keys_below(head, "model")) and not _BRIDGE.search(head)
+    keys = _keys_below(head, "model")
+    own = _top(head, "exp_manager") or _NEMO_WORDS.search(head) or any(map(_NEMO_ALONE.fullmatch, keys))
+    return _top(head, "trainer") and bool(_MEGATRON & keys and own) and not _BRIDGE.search(head)
 
 
 def looks_like_bridge(text: ForeignText) -> bool:
@@ -162,8 +174,10 @@ def looks_like_bridge(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     if _BRIDGE.search(head):
         return True
-    own = _top(head, "ddp") or _top(head, "mixed_precision") or bool(_BRIDGE_MODEL & _keys_below(head, "model"))
-    return own and not _top(head, "trainer") and bool(_BRIDGE_TRAIN & _keys_below(head, "train"))
+    keys, train = _keys_below(head, "model"), _keys_below(head, "train")
+    own = _top(head, "ddp") or _top(head, "mixed_precision") or bool(_BRIDGE_MODEL & keys)
+    own = own or bool(_BRIDGE_SHAPE & keys and _BRIDGE_LENGTH & train)
+    return own and not _top(head, "trainer") and bool(_BRIDGE_TRAIN & train)
 
 
 def read_nemo(text: ForeignText) -> Fragment:

@@ -63,6 +63,8 @@ _MAMBA = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/mamba/mamba.py"
 _MOST_LAYERS = 10_000
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
+_BUCKET = ("communication", "bucket_bytes")
+
 
 def looks_like(text: ForeignText) -> bool:
     """Whether a text has the degrees of GPT-NeoX at its top, or what only it has, with other settings of it."""
@@ -116,6 +118,9 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
         _write_precision(draft)
         _write_rest(draft)
         write_neox(draft)
+        if draft.flag("use_bnb_optimizer"):
+            why = "use_bnb_optimizer takes an optimizer of bitsandbytes, whose moments have 8 bits"
+            draft.drop([("optimizer", "name"), ("precision", "optimizer_state")], why)
         complete(draft)
         _leave_part_open(draft)
         return draft
@@ -320,6 +325,9 @@ def _write_precision(draft: Draft) -> None:
         draft.drop([("precision", key) for key in keys], why)
     if draft.flag("fp32_allreduce"):
         draft.put(("precision", "reduction"), "fp32", "fp32_allreduce")
+        if draft.get(*_BUCKET) is not None:
+            told = "fp32_allreduce: gradients are cast after they are put into buckets"
+            draft.drop([_BUCKET], told)
 
 
 def _write_rest(draft: Draft) -> None:

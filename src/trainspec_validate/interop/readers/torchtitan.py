@@ -23,6 +23,12 @@ MAX_DOTS = 200
 _HEAD = 256 * 1024
 _TRAINING = re.compile(r"(?m)^[ \t]*\[training\][ \t]*(?:#.*)?$")
 _BESIDE = re.compile(r"(?m)^[ \t]*\[(?:job|model|parallelism|experimental|metrics|activation_checkpoint)\]")
+_OWN = re.compile(
+    r"(?m)^[ \t]*(?:\[activation_checkpoint\]|(?:dump_folder|flavor|local_batch_size|mixed_precision_param|spec_name"
+    r"|custom_config_module|selective_ac_option|(?:data|tensor|pipeline|context|expert)_parallel_(?:\w{1,20}_)?degree)"
+    r"[ \t]*=)"
+)
+"""A table or settings that torchtitan has and a program with tables of the same names has not."""
 _SECTION = re.compile(r"[ \t]*\[([A-Za-z0-9_.]+)\]")
 _KEY = re.compile(r"[ \t]*([A-Za-z0-9_]+)[ \t]*=")
 _PRESET = re.compile(r"(?im)^#.{0,60}\bpreset for (\d{1,7})\b.{0,40}\b(?:GPU|accelerator)s?\b")
@@ -54,7 +60,7 @@ _HOMES = ("parallelism", "experimental", "training")
 def looks_like(text: ForeignText) -> bool:
     """Whether a text is TOML with the tables of a torchtitan job."""
     head = text.text[:_HEAD]
-    return bool(_TRAINING.search(head)) and bool(_BESIDE.search(head))
+    return all(mark.search(head) for mark in (_TRAINING, _BESIDE, _OWN))
 
 
 def read(text: ForeignText) -> Fragment:
@@ -142,6 +148,9 @@ def _leave_foreign_open(draft: Draft) -> None:
         why = f"{str(module)[:80]} extends the configuration, and may change its defaults"
         draft.drop_defaults(why)
         places = []
+    elif name is None and draft.values.get("model.flavor") is None:
+        why = "the file names no model of torchtitan, so that another program may read it, with its own defaults"
+        draft.drop_defaults(why)
     else:
         return
     if isinstance(draft.derived.get(("model", "sequence_length")), Default):

@@ -28,6 +28,11 @@ _OF_ROLLOUTS = ("grpo_samples", "ppo_batch_size", "ppo_epochs", "forward_batch_s
 """Settings of recipes that generate what they train on."""
 _DEGREES = (("tensor", "tensor_parallel_dim"), ("context", "context_parallel_dim"))
 
+_OF_SCHEDULES = re.compile(r"(?:num_)?warmup\w*|lr_\w+|(?:min|max)_lr\w*|\w*decay_(?:steps|ratio)|\w*_scheduler\w*")
+"""Settings at the top that describe a schedule; torchtune keeps its own in `lr_scheduler`."""
+_DECIDED = ("parameters", "gradients", "reduction", "optimizer_state")
+"""Formats that the recipe decides."""
+
 
 def looks_like(text: ForeignText) -> bool:
     """Whether there is one model, made by a builder of torchtune."""
@@ -55,10 +60,28 @@ def read(text: ForeignText) -> Fragment:
         _write_memory(draft)
         draft.copy(("job", "seed"), "seed", least=0)
         draft.lacks(("job", "num_steps"), "epochs of data whose size is not stated")
+        _leave_foreign_open(draft)
         complete(draft)
         return draft
 
     return settled(flatten(source.data), make).fragment("torchtune-yaml", text)
+
+
+def _leave_foreign_open(draft: Draft) -> None:
+    """What the recipe decides, where the model or its checkpoints are a program's own, so that its recipe may be too.
+
+    Without `lr_scheduler` a recipe of torchtune keeps the rate; one with settings of a schedule at the top does not.
+    """
+    kind = (*_RATE, "kind")
+    parts = [draft.word(f"{name}._component_") or "" for name in ("model", "checkpointer")]
+    own = next((part for part in parts if part and not part.startswith("torchtune.")), "")
+    asked = [name for name in draft.values if _OF_SCHEDULES.fullmatch(name) and draft.values[name] is not None]
+    why = f"{own[:60]} is none of torchtune's, so that a recipe of its own may run it" if own else ""
+    if own:
+        draft.drop_defaults(why)
+        draft.drop([("precision", key) for key in _DECIDED if draft.get("precision", key) is not None], why)
+    if (own or asked) and draft.values.get("lr_scheduler._component_") is None and draft.get(*kind) is not None:
+        draft.drop([kind], f"{asked[0]} is of a schedule in the recipe" if asked else why)
 
 
 def _with_targets(values: dict[str, Any]) -> dict[str, Any]:
