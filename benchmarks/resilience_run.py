@@ -23,9 +23,9 @@ from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Wish
 from trainspec_reference.common.reading import Changes, read_job
 from trainspec_reference.common.run_settings import Assignment, Settings
+from trainspec_reference.common.saver import WorkerPorts
 from trainspec_reference.common.trainer import Trainer
 from trainspec_reference.common.watch import Limits
-from trainspec_reference.common.worker import WorkerPorts
 
 from trainspec_validate.documents import types as documents
 
@@ -81,12 +81,12 @@ class _WithoutDigest:
 
 def without_digests() -> None:
     """Saves neither take the digest of the state nor read their files back."""
-    made = saver.Saver.__init__
+    made = WorkerPorts.__init__
 
-    def init(self: saver.Saver, backend: Any, link: Any, *, is_asynchronous: bool) -> None:
+    def init(self: WorkerPorts, backend: Any, link: Any, *, is_asynchronous: bool) -> None:
         made(self, _WithoutDigest(backend), link, is_asynchronous=is_asynchronous)
 
-    saver.Saver.__init__ = init  # type: ignore[method-assign]
+    WorkerPorts.__init__ = init  # type: ignore[method-assign]
     saver.digests = lambda directory, paths: dict.fromkeys(paths, NO_DIGEST)  # type: ignore[assignment] # noqa: ARG005
 
 

@@ -104,7 +104,7 @@ class Loop:
             if self._setup.is_input_ahead:
                 loaded = self._feed.next(self._state)
             else:
-                loaded = self._feed.loader.made(self._feed._request(self._state, self._feed.schedule.at(self._state)))
+                loaded = self._feed.made(self._feed._request(self._state, self._feed.schedule.at(self._state)))
             found = self._backend.gradients(
                 loaded.micro_batches, num_targets=loaded.num_targets, loss_scale=1.0, measure_noise=False, arrived=int
             )

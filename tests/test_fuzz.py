@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import random
 from collections import defaultdict
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import processes
-from tests.fuzz.__main__ import Tally, outcomes, table
+from tests.fuzz.__main__ import COLUMNS, Tally, outcomes, table
 from tests.fuzz.cases import Outcome, lay_out, run
 from tests.fuzz.commands import COMMANDS, SPARK, Case, case
 from tests.spark_sessions import local_session
@@ -118,3 +119,14 @@ def test_a_case_that_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch) 
     found = {number: outcome for number, _, outcome in outcomes(1, range(12), 2)}
     assert [number for number, outcome in found.items() if outcome.mistakes] == [7]
     assert len(found) >= 10
+
+
+def test_the_recorded_run_has_no_mistake_of_ours() -> None:
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "published" / "damaged_input.csv"
+    with path.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert tuple(rows[0]) == COLUMNS
+    assert {row["command"] for row in rows} <= {command.name for command in COMMANDS}
+    for row in rows:
+        assert int(row["cases"]) == sum(int(row[f"exit_{code}"]) for code in range(4)), row["command"]
+        assert row["exit_3"] == row["wrong"] == "0", row["command"]

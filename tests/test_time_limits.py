@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.fuzz import slow_inputs
 from trainspec_validate.checkpoints import limits, pickles
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.cli.validate import command
@@ -19,6 +20,7 @@ from trainspec_validate.documents import load
 from trainspec_validate.pipeline import unpacked
 from trainspec_validate.system.budget import Count, Limit, Meter, OverLimitError, check_time, timed
 from trainspec_validate.telemetry.decode import reader
+from trainspec_validate.telemetry.formats.source import MOST_SECONDS
 
 BASE = Path(__file__).resolve().parents[1] / "spec" / "v1" / "base"
 SAID = "seconds of processor time"
@@ -133,3 +135,11 @@ def test_a_stream(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "run.log":
         imported = CliRunner().invoke(toolbox, ["import", name, "--known", "run=r"])
         assert (imported.exit_code, SAID in imported.stderr) == (2, True)
+
+
+@pytest.mark.long
+def test_the_slowest_known_input_is_far_from_its_limit() -> None:
+    assert max(slow_inputs.of_streams().values()) < MOST_SECONDS.most / 2
+    assert max(slow_inputs.of_pickles().values()) * limits.PICKLE_OPERATIONS.most < limits.FILE_SECONDS.most / 2
+    assert max(slow_inputs.of_contents().values()) * unpacked.MOST_OF_ONE.most / 2**20 < unpacked.MOST_SECONDS.most / 2
+    assert max(slow_inputs.of_entries().values()) < 0.005

@@ -22,7 +22,6 @@ COSTS = ROOT / "src" / "trainspec_validate" / "performance" / "costs"
 MODELS = {
     **{path: f"trainspec_validate.performance.costs.{path.stem}" for path in COSTS.glob("[!_]*.py")},
     **{path: f"appendix_models.{path.stem}" for path in (ROOT / "tools" / "appendix_models").glob("[!_]*.py")},
-    ROOT / "reference" / "trainspec_reference" / "common" / "noise_scale.py": "trainspec_reference.common.noise_scale",
 }
 """Module of each file that holds models."""
 MENTION = re.compile(r"`(?P<module>[a-z_]+)\.(?P<name>[A-Za-z_]\w*)`")
@@ -51,11 +50,10 @@ The models behind the predictions and recommendations of the tools: formulas, wo
 is computed by the code that the tools run, so a page cannot depart from it. These pages are informative: the chapters
 state the requirements, and nothing here adds one.
 
-`trainspec_validate.performance.costs` holds the models that the validator uses,
-`trainspec_reference.common.noise_scale` that of gradient noise, and `tools/appendix_models` those that only these
-pages show. They are pure functions over plain numbers. Each cites its source and has a worked example that the tests
-execute. Where constants are fitted, the page says to what, and how far off the model was on data that it was not
-fitted to.
+`trainspec_validate.performance.costs` holds the models that the validator uses, and `tools/appendix_models` those that
+only these pages show. They are pure functions over plain numbers. Each cites its source and has a worked example that
+the tests execute. Where constants are fitted, the page says to what, and how far off the model was on data that it was
+not fitted to.
 """
 
 

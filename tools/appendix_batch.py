@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from appendix_models import batch_cost, critical_batch, elastic_search, noise_statistics
 from appendix_text import Formula, Given, digits, fixed, formulas, page, percent, section, table
-from trainspec_reference.common import noise_scale
 
 from trainspec_validate.performance.costs import batch_schedule, elastic, learning_rate
 
@@ -19,10 +18,10 @@ OLMO = Given(
     (batch_schedule.Stage(0, 2**22), batch_schedule.Stage(168e9, 2**23), batch_schedule.Stage(503e9, 2**24)),
     "4, 8 and 16 Mi tokens, from 0, 168 and 503 billion tokens on",
 )
-READING = Given("reading", noise_scale.GradientNoise(1, 50, 100), "signal 1, noise 50, batch 100")
+READING = Given("reading", noise_statistics.GradientNoise(1, 50, 100), "signal 1, noise 50, batch 100")
 READINGS = Given(
     "readings",
-    tuple(noise_scale.GradientNoise(2 + 0.1 * (-1) ** step, 100, 16) for step in range(20)),
+    tuple(noise_statistics.GradientNoise(2 + 0.1 * (-1) ** step, 100, 16) for step in range(20)),
     "twenty readings, signal 1.9 and 2.1 in turn, noise 100",
 )
 NODES = Given("bounds", elastic.Bounds(8, 64, ranks_per_node=8), "8 to 64 accelerators in whole nodes of eight")
@@ -41,17 +40,17 @@ def expected_norms() -> tuple[list[float], float]:
     return [SIGNAL + NOISE / size for size in SIZES], SIGNAL + NOISE / sum(SIZES)
 
 
-def uneven() -> noise_scale.GradientNoise:
+def uneven() -> noise_statistics.GradientNoise:
     """Result of the estimator for these expected norms."""
     norms, mean = expected_norms()
-    return noise_scale.gradient_noise(SIZES, norms, mean)
+    return noise_statistics.gradient_noise(SIZES, norms, mean)
 
 
 NORMS, MEAN = expected_norms()
 GROUPS = Given("norms", NORMS, "expected squared norms of the groups, see the worked example")
 NOISE_FORMULAS = (
     Formula(
-        noise_scale.gradient_noise,
+        noise_statistics.gradient_noise,
         (
             "G = (W q - m) / (W - 1); S = B (m - q) / (W - 1)",
             "noise units",

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from lies_of_stores import reads_unchecked
 from registry import mutant
-from trainspec_reference.common import restart_state
+from trainspec_reference.common import checkpoints
 
 from trainspec_validate.checkpoints.compare import changed_files
 from trainspec_validate.checkpoints.view import Checkpoint
@@ -37,7 +37,7 @@ def verifies_where(recognised: Callable[[Checkpoint], bool]) -> None:
         if recognised(checkpoint):
             yield from changed_files(checkpoint)
 
-    restart_state.changed_files = changed
+    checkpoints.changed_files = changed
 
 
 def _job(test: Callable[[Task], bool]) -> None:

@@ -13,10 +13,9 @@ import numpy as np
 from registry import mutant
 from trainspec_conformance.testbed.plain import storage
 from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_reference.common import checkpoints, restart_state, saves, start_state
 from trainspec_reference.common import messages as say
-from trainspec_reference.common import restart_state, saves, start_state
-from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, Vault
-from trainspec_reference.common.restart_state import Refusal, Restorable, StateChoice
+from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, Refusal, Restorable, Vault
 from trainspec_reference.common.run_settings import RunEnd
 from trainspec_reference.common.state import TrainerState
 
@@ -31,14 +30,14 @@ from trainspec_validate.documents.types import trace
               "TS-CNF-126": "one of its stops may fall into such a save",
               "TS-CNF-134": "the save that fails was reported as committed"})  # fmt: skip
 def tells_early() -> None:
-    begun = saves.Saves.begun
+    begun = saves.Saves._begun
 
     def early(self: saves.Saves, worker: int, message: say.Begun) -> None:
         told = {"checkpoint": message.checkpoint, "step": message.step, "digest": message.digest}
         self._trace.tell(trace.Save, stage="committed", **told)
         begun(self, worker, message)
 
-    saves.Saves.begun = early  # type: ignore[method-assign]
+    saves.Saves._begun = early  # type: ignore[method-assign]
 
 
 @dataclass
@@ -107,7 +106,7 @@ def _trusts(root: Path) -> Restorable | Refusal:
         state = TrainerState.from_json((root / TRAINER_FILE).read_bytes())
     except (OSError, ValueError):
         return Refusal(root.name, "it has no state of a trainer")
-    return Restorable(root.name, state.step, state)
+    return Restorable(root.name, state.step)
 
 
 def _never_compares_digests() -> None:
@@ -120,7 +119,7 @@ def _never_compares_digests() -> None:
               "TS-CNF-129": "it trusts the hostile file", "TS-CNF-116": "it takes the left-over part for a checkpoint",
               "TS-CNF-115": "it takes the incomplete directory for a checkpoint"})  # fmt: skip
 def trusts_newest() -> None:
-    restart_state.verify = _trusts
+    checkpoints.verify = _trusts
     _never_compares_digests()
     read = storage.read
 
@@ -167,7 +166,7 @@ class _AnyShape:
         also={f"TS-CNF-{number}": "a stale file has the size of the right one" for number in (114, 137)})  # fmt: skip
 def verifies_sizes_only() -> None:
     zipfile.ZipExtFile._update_crc = lambda self, data: None  # type: ignore[attr-defined]
-    restart_state.changed_files = lambda checkpoint: iter(())
+    checkpoints.changed_files = lambda checkpoint: iter(())
     _never_compares_digests()
 
 
@@ -175,12 +174,12 @@ def verifies_sizes_only() -> None:
 def follows_pointer() -> None:
     checkpoint = restart_state.StateSource.checkpoint
 
-    def led(self: restart_state.StateSource) -> StateChoice | None:
+    def led(self: restart_state.StateSource) -> say.Start | None:
         pointer = self._vault.root / POINTER
         if pointer.exists():
             name = pointer.read_bytes().decode("utf-8", "replace").strip("\n\0 ")
             if not name or not name.isprintable() or not (self._vault.root / name).is_dir():
-                return StateChoice("initial")
+                return say.Start(source="initial")
         return checkpoint(self)
 
     restart_state.StateSource.checkpoint = led  # type: ignore[method-assign]
@@ -197,7 +196,7 @@ def _pickles(path: Path) -> Iterator[bytes]:
 
 @mutant("unpickles", "TS-CNF-129", "Reads its files with pickle, before it compares digests.")
 def unpickles() -> None:
-    verify = restart_state.verify
+    verify = checkpoints.verify
 
     def careless(root: Path) -> Restorable | Refusal:
         for path in sorted(root.rglob("*")):
@@ -208,4 +207,4 @@ def unpickles() -> None:
                     continue
         return verify(root)
 
-    restart_state.verify = careless
+    checkpoints.verify = careless

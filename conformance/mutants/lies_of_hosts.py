@@ -6,7 +6,7 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +14,12 @@ from registry import mutant
 from trainspec_conformance.testbed import muster, places
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.exchange import Exchange
-from trainspec_reference.common import channel, controller, saver, worker
+from trainspec_reference.common import channel, checkpoints, controller, worker
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.backend import PeerLostError
-from trainspec_reference.common.checkpoints import SaveFacts, Vault, name_of
-from trainspec_reference.common.worker import WorkerPorts
+from trainspec_reference.common.checkpoints import Vault, name_of
+from trainspec_reference.common.saver import WorkerPorts
+from trainspec_reference.common.state import TrainerState
 
 from trainspec_record.clock import Clock
 
@@ -123,10 +124,10 @@ def trusts_the_clock() -> None:
 def newest_by_date() -> None:
     commit, names = Vault.commit, Vault.names
 
-    def dated(self: Vault, facts: SaveFacts, files: Iterable[say.File]) -> tuple[str, int]:
+    def dated(self: Vault, save_id: str, state: TrainerState, *more: Any) -> int:
         with _dates(self).open("a", encoding="ascii") as file:
-            file.write(f"{name_of(facts.step)} {time.time()}\n")
-        return commit(self, facts, files)
+            file.write(f"{name_of(state.step)} {time.time()}\n")
+        return commit(self, save_id, state, *more)
 
     def by_date(self: Vault) -> list[str]:
         with contextlib.suppress(OSError):
@@ -144,7 +145,7 @@ def _dates(vault: Vault) -> Path:
 
 @mutant("swallows-device-error", "TS-CNF-134", "Reports its part of a save as written, whatever the device said.")
 def swallows_device_error() -> None:
-    write, fsync = PlainBackend.write, saver.os.fsync  # type: ignore[attr-defined]
+    write, fsync = PlainBackend.write, checkpoints.os.fsync
 
     def writes(self: PlainBackend, snapshot: Any, directory: Path) -> None:
         with _no_word_of_it():
@@ -154,7 +155,7 @@ def swallows_device_error() -> None:
         with _no_word_of_it():
             fsync(descriptor)
 
-    PlainBackend.write, saver.os.fsync = writes, syncs  # type: ignore[method-assign, attr-defined]
+    PlainBackend.write, checkpoints.os.fsync = writes, syncs  # type: ignore[method-assign]
 
 
 @contextlib.contextmanager

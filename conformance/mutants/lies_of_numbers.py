@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from registry import mutant
+from trainspec_conformance.testbed import probe_arithmetic
 from trainspec_conformance.testbed.plain import backend, compression, exchange, formats, optimizer, probes, reduction
 from trainspec_conformance.testbed.plain.backend import PlainBackend
 from trainspec_conformance.testbed.plain.compression import GradientCompressor
 from trainspec_conformance.testbed.probe_parts import Formats
-from trainspec_reference.common import batch_schedule, noise_scale, state
+from trainspec_reference.common import batch_schedule, state
 from trainspec_reference.common.backend import Gradients, MicroBatch
 from trainspec_reference.common.batch_schedule import LearningRates, StepBatch
-from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages, gradient_noise
+from trainspec_reference.common.noise_scale import NoiseAverages, NoiseMeter
 
+from trainspec_record.noise import Norms
 from trainspec_validate.documents.types.precision import LossScaling
 from trainspec_validate.performance.costs import elastic, transformer
 
@@ -29,9 +34,9 @@ TRAINED = "the same compressor is trained with there"
 def averages_ratios() -> None:
     after, ratios = NoiseAverages.after, [0.0]
 
-    def noting(self: NoiseAverages, reading: GradientNoise) -> NoiseAverages:
-        ratios.append(reading.noise_scale or 0.0)
-        return after(self, reading)
+    def noting(self: NoiseAverages, signal_sq: float, noise_trace: float) -> NoiseAverages:
+        ratios.append(noise_trace / signal_sq if signal_sq > 0 else 0.0)
+        return after(self, signal_sq, noise_trace)
 
     NoiseAverages.after = noting  # type: ignore[method-assign]
     NoiseAverages.noise_scale = property(lambda self: sum(ratios) / len(ratios))  # type: ignore[method-assign, assignment]
@@ -40,18 +45,21 @@ def averages_ratios() -> None:
 @mutant("makes-up-variance", "TS-CNF-201", "Reports a tenth of the squared norm as gradient variance.",
         also={"TS-CNF-202": "readings are compared too", "TS-CNF-203": "readings are compared too"})  # fmt: skip
 def makes_up_variance() -> None:
-    def made_up(self: noise_scale.NoiseMeter, gradients: Gradients) -> GradientNoise:
-        return GradientNoise(0.9 * gradients.norm**2, 0.1 * gradients.norm**2, sum(gradients.group_sizes))
+    class MadeUp(NoiseMeter):
+        def norms(self, gradients: Gradients) -> Any:
+            return SimpleNamespace(signal_sq=0.9 * gradients.norm**2, noise_trace=0.1 * gradients.norm**2)
 
-    noise_scale.NoiseMeter.reading = made_up  # type: ignore[method-assign]
+    probe_arithmetic.NoiseMeter = MadeUp  # type: ignore[misc]
 
 
 @mutant("unweighted-groups", "TS-CNF-202", "Takes groups of gradients for equally large.")
 def unweighted_groups() -> None:
-    def even(sizes: Sequence[float], norms: Sequence[float], mean: float) -> GradientNoise:
-        return gradient_noise([sum(sizes) / len(sizes)] * len(sizes), norms, mean)
+    class Even(NoiseMeter):
+        def norms(self, gradients: Gradients) -> Norms | None:
+            sizes = gradients.group_sizes
+            return NoiseMeter.norms(self, replace(gradients, group_sizes=(fmean(sizes),) * len(sizes)))  # type: ignore[arg-type]
 
-    noise_scale.gradient_noise = even
+    probe_arithmetic.NoiseMeter = Even  # type: ignore[misc]
 
 
 @mutant("measures-scaled", "TS-CNF-203", "Leaves the loss scale in the gradients whose noise it measures.")

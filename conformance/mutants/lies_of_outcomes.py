@@ -125,7 +125,7 @@ def one_batch() -> None:
 
     def first(self: Trainer, loaded: Loaded, arrived: Callable[[], None]) -> Gradients:
         request = replace(self._feed._request(self.state, self._feed.schedule.at(self.state)), position=0)
-        batches = self._feed.loader.made(request).micro_batches
+        batches = self._feed.made(request).micro_batches
         return gradients(self, replace(loaded, micro_batches=batches), arrived)
 
     Trainer._gradients = first  # type: ignore[method-assign]

@@ -22,8 +22,6 @@ from trainspec_reference.common import (
 )
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.decisions import Episode
-from trainspec_reference.common.regroup import Planned, Regroup, Remains
-from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.run_settings import RunEnd
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
@@ -37,15 +35,14 @@ AFTER_LOSS = "it ends at the loss of a rank, which this scenario brings about to
 
 def _ends_if(is_too_much: Callable[[Sequence[crew.Worker]], bool]) -> None:
     """Let the run end at a fault after which too much is gone."""
-    after = Regroup.after
+    after = recovery.Recovery._after
 
-    def ends(self: Regroup, episode: Episode, remains: Remains, best: int) -> Planned:
-        gone = [member for member in remains.members if member.process.returncode is not None]
-        if gone and is_too_much([*remains.members]):
-            raise RunEnd("fault", 1, best)
-        return after(self, episode, remains, best)
+    def ends(self: recovery.Recovery, episode: Episode) -> None:
+        if any(map(_is_gone, self._members)) and is_too_much(self._members):
+            raise RunEnd("fault", 1, self._best)
+        after(self, episode)
 
-    Regroup.after = ends  # type: ignore[method-assign]
+    recovery.Recovery._after = ends  # type: ignore[method-assign]
 
 
 def _is_gone(member: crew.Worker) -> bool:
@@ -115,7 +112,7 @@ def no_second_fault() -> None:
 
     def gives_up(self: recovery.Recovery, worker: crew.Worker, reason: str) -> None:
         # An episode without a lost host is what a peer has told of this loss.
-        if self._planned is not None or (self._episode is not None and self._episode.lost_hosts):
+        if self._team is None or (self._episode is not None and self._episode.lost_hosts):
             raise RunEnd("fault", 1, self._best)
         lost(self, worker, reason)
 
@@ -129,9 +126,9 @@ def no_second_fault() -> None:
 def fresh_without_donor() -> None:
     after_fault = restart_state.StateSource.after_fault
 
-    def fresh(self: restart_state.StateSource, left: dict[int, say.Left], **more: Any) -> StateChoice:
+    def fresh(self: restart_state.StateSource, left: dict[int, say.Left], **more: Any) -> say.Start:
         if not left and not more["must_roll_back"]:
-            return StateChoice("initial")
+            return say.Start(source="initial")
         return after_fault(self, left, **more)
 
     restart_state.StateSource.after_fault = fresh  # type: ignore[method-assign]

@@ -9,11 +9,11 @@ from typing import Any
 
 from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain.backend import PlainBackend
+from trainspec_reference.common import messages as say
 from trainspec_reference.common import restart_state, saves, start_state, trainer
 from trainspec_reference.common.backend import Gradients
 from trainspec_reference.common.batch_schedule import LearningRates, StepBatch
 from trainspec_reference.common.ports import Surroundings
-from trainspec_reference.common.restart_state import StateChoice
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trainer import Step
 
@@ -89,7 +89,7 @@ def forgets_random_state() -> None:
 
 @mutant("starts-from-nothing", "TS-CNF-125", "Starts from step 0, and reports step 0.", also=_but(125))
 def starts_from_nothing() -> None:
-    restart_state.StateSource.checkpoint = lambda self: StateChoice("initial")  # type: ignore[method-assign]
+    restart_state.StateSource.checkpoint = lambda self: say.Start(source="initial")  # type: ignore[method-assign]
 
 
 @mutant("forgets-position", "TS-CNF-126", "Starts the order of samples anew.", also=_but(126))

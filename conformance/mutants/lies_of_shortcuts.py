@@ -24,8 +24,9 @@ from lies_of_stores import DAMAGED, DECOYS, WITH_COPIES, keeps_copies, reads_unc
 from registry import Mutant, add, mutant
 from trainspec_conformance.testbed.plain import storage
 from trainspec_conformance.testbed.plain.backend import PlainBackend
-from trainspec_reference.common import restart_state, start_state
-from trainspec_reference.common.restart_state import StateChoice, StateSource
+from trainspec_reference.common import checkpoints, start_state
+from trainspec_reference.common import messages as say
+from trainspec_reference.common.restart_state import StateSource
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
@@ -260,7 +261,7 @@ def reseals_damage() -> None:
         (checkpoint.root / MANIFEST_NAME).write_bytes(msgspec.json.encode(manifest))
         return ()
 
-    restart_state.changed_files = sealed  # type: ignore[assignment]
+    checkpoints.changed_files = sealed  # type: ignore[assignment]
 
 
 @mutant("verifies-resumes-alone", "TS-CNF-137", "Verifies checkpoints at its start, and not in a recovery.")
@@ -269,7 +270,7 @@ def verifies_resumes_alone() -> None:
     searches: list[StateSource] = []
     checkpoint = StateSource.checkpoint
 
-    def counted(self: StateSource) -> StateChoice | None:
+    def counted(self: StateSource) -> say.Start | None:
         searches.append(self)
         return checkpoint(self)
 
@@ -277,7 +278,7 @@ def verifies_resumes_alone() -> None:
         return changed_files(found) if len(searches) < 2 else ()
 
     StateSource.checkpoint = counted  # type: ignore[method-assign]
-    restart_state.changed_files = changed  # type: ignore[assignment]
+    checkpoints.changed_files = changed  # type: ignore[assignment]
 
 
 @mutant("verifies-newest-alone", "TS-CNF-113", "Verifies the newest checkpoint, and restores the one before it unread.")
@@ -288,7 +289,7 @@ def verifies_newest_alone() -> None:
         others = [int(path.name.removeprefix("step-")) for path in found.root.parent.glob("step-*")]
         return changed_files(found) if int(found.root.name.removeprefix("step-")) >= max(others) else ()
 
-    restart_state.changed_files = changed  # type: ignore[assignment]
+    checkpoints.changed_files = changed  # type: ignore[assignment]
 
 
 @mutant("digest-of-part", "TS-CNF-136", "Reports a digest of the first tensor as the state digest.")

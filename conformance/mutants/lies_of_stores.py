@@ -16,9 +16,8 @@ import numpy as np
 from registry import mutant
 from trainspec_conformance.testbed.plain import storage
 from trainspec_conformance.testbed.plain.backend import PlainBackend
-from trainspec_reference.common import restart_state, start_state
-from trainspec_reference.common.checkpoints import Vault
-from trainspec_reference.common.restart_state import Search
+from trainspec_reference.common import checkpoints, restart_state, start_state
+from trainspec_reference.common.checkpoints import Search, Vault
 
 from trainspec_validate.checkpoints.compare import comparable
 from trainspec_validate.checkpoints.formats.manifest import read as read_manifest
@@ -171,7 +170,7 @@ def _changed(differs: Callable[[Checkpoint, str], bool]) -> None:
     def changed(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         yield from ((path, "it is another") for path in sorted(comparable(checkpoint)) if differs(checkpoint, path))
 
-    restart_state.changed_files = changed
+    checkpoints.changed_files = changed
 
 
 def _content_differs(checkpoint: Checkpoint, path: str) -> bool:
@@ -252,7 +251,7 @@ def first_file() -> None:
         also={f"TS-CNF-{number}": "it continues from an older checkpoint than it has to" for number in
               (108, 109, 115, 116, 118, 119, 126, 127, 132, 136)})  # fmt: skip
 def refuses_newest() -> None:
-    search = restart_state.search
+    search = checkpoints.search
 
     def wary(vault: Vault, excluded: frozenset[str] = frozenset()) -> Search:
         names = vault.names()

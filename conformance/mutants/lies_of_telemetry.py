@@ -13,7 +13,7 @@ from trainspec_reference.common import data, telemetry, trainer
 from trainspec_reference.common.batch_schedule import BatchSchedule, StepBatch
 from trainspec_reference.common.data import Request
 from trainspec_reference.common.ports import Surroundings
-from trainspec_reference.common.saver import Saver
+from trainspec_reference.common.saver import WorkerPorts
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 
@@ -151,14 +151,14 @@ def forgets_saves() -> None:
 
 @mutant("blocking-saves", "TS-CNF-307", "Waits half a second longer for each save than it reports.")
 def blocking_saves() -> None:
-    begin = Saver.begin
+    save = WorkerPorts.save
 
-    def blocking(self: Saver, surroundings: Surroundings, state: TrainerState) -> None:
-        begin(self, surroundings, state)
-        self.wait(surroundings.formation.number)
+    def blocking(self: WorkerPorts, state: TrainerState) -> None:
+        save(self, state)
+        self.wait()
         time.sleep(SLOW_STORE_SECONDS)
 
-    Saver.begin = blocking  # type: ignore[method-assign]
+    WorkerPorts.save = blocking  # type: ignore[method-assign]
 
 
 @mutant("hides-faults", "TS-CNF-308", "Recovers, and reports no fault in its stream.")

@@ -71,7 +71,7 @@ def last_micro_batch() -> None:
 def same_data() -> None:
     def first(self: Trainer, _: Loaded) -> Sequence[MicroBatch]:
         request = self._feed._request(self.state, self._feed.schedule.at(self.state))
-        return self._feed.loader.made(replace(request, data_rank=0)).micro_batches
+        return self._feed.made(replace(request, data_rank=0)).micro_batches
 
     _trains_on(first)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,8 @@ COUNTERS = ("train.step.skipped", "train.sample.count", "train.token.count", "tr
 STEPS = "train.step.count"
 GOODPUT = "train.goodput.time"
 _MOST = 2**62
+_KEY = re.compile(r"[a-z][a-z0-9_.]*(\{[^{}\x00-\x1f]+\})?")
+"""Key of a value in a record."""
 
 Record = dict[str, Any]
 
@@ -235,7 +238,9 @@ def _records(lines: Any, *, heads: bool = False) -> Iterator[Record]:
                 if heads:
                     yield record
                 continue
-            record["m"] = {key: value for key, value in record.get("m", {}).items() if _is_count(value)}
+            record["m"] = {
+                key: value for key, value in record.get("m", {}).items() if _KEY.fullmatch(key) and _is_count(value)
+            }
             record["a"] = dict(record.get("a", {}))
             record["time_us"], record["seq"] = _whole(record["time_us"]), _whole(record["seq"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -75,8 +75,9 @@ def test_a_container_without_all_bytes_is_damaged(
         (legacy(struct.pack("<q", 4) + bytes(12), ["0"]), "ends 4 bytes before the end of storage 1 of 1"),
         (legacy(b"", ["0"]), "ends 24 bytes before"),
         (legacy(b"", []), "not listed: '0'"),
+        (legacy(bytes(24), ["0"]), "storage 1 of 1 has 0 elements, and its tensors ask for 16 bytes"),
     ],
-    ids=["whole", "short", "cut", "unlisted"],
+    ids=["whole", "short", "cut", "unlisted", "zeroed"],
 )
 def test_a_file_of_old_versions_is_judged(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "step-10").mkdir()

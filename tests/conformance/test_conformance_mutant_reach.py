@@ -31,7 +31,7 @@ from shares import CALM  # noqa: E402
 STATED = "trainspec_reference.common.restart_state:StateSource.checkpoint"
 STEPPED = "trainspec_reference.common.trainer:Trainer._between_steps"
 SIZED = "trainspec_validate.performance.costs.elastic:data_degrees"
-REGROUPED = "trainspec_reference.common.regroup:Regroup.after"
+REGROUPED = "trainspec_reference.common.recovery:Recovery._after"
 PROPERTY = "trainspec_reference.common.watch:Watch.timeout_seconds"
 EXCHANGED = "trainspec_conformance.testbed.plain.exchange:Exchange.total"
 

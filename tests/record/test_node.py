@@ -257,3 +257,24 @@ def test_the_device_of_a_rank_is_asked_for_by_its_visible_index(monkeypatch: pyt
     assert nvml.device_uuid({"CUDA_VISIBLE_DEVICES": "1"}, 3) == "GPU-bb"
     assert nvml.device_uuid({}, 1) == "GPU-bb"
     assert nvml.device_uuid({"CUDA_VISIBLE_DEVICES": ""}, 0) is None
+
+
+@pytest.mark.parametrize("odd", ["9" * 25, "9" * 5000, "x"])
+def test_a_number_that_no_kernel_writes_is_none(tmp_path: Path, odd: str) -> None:
+    folder = "sys/class/net/eth0"
+    card = "sys/class/drm/card0/device"
+    make(
+        tmp_path,
+        {
+            "proc/meminfo": MEMORY.replace("1000", odd), "proc/pressure/memory": PRESSURE.format(odd),
+            "proc/stat": f"cpu 1\nbtime {odd}", f"{folder}/type": 1, f"{folder}/statistics/rx_bytes": odd,
+            f"{card}/vendor": amd.VENDOR, f"{card}/unique_id": "a1", f"{card}/mem_info_vram_total": odd,
+            f"{card}/ras/umc_err_count": f"ue: {odd}\nce: 2",
+        },
+    )  # fmt: skip
+    assert host.shares(tmp_path) == {}
+    assert host.waited_us(tmp_path) is None
+    assert sampler.started_us(tmp_path) is None
+    assert ports.read_whole(tmp_path / folder / "statistics/rx_bytes") is None
+    (reading,) = read(amd.amd_source(tmp_path))
+    assert reading.m == {"hw.errors{error.type=corrected,hw.type=gpu}": 2}

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from appendix_models import noise_statistics
-from trainspec_reference.common import noise_scale
 
 import trainspec_record
 from trainspec_record.noise import Averages, NoiseMeter, NoiseSettings, Norms
@@ -86,7 +85,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(sizes: list[int]) -> None
 
 def test_averages_and_interval_are_those_of_the_validator() -> None:
     norms = updates([4] * 8, 1000, 3)
-    theirs = [noise_scale.GradientNoise(each.signal_sq, each.noise_trace, each.num_units) for each in norms]
+    theirs = [noise_statistics.GradientNoise(each.signal_sq, each.noise_trace, each.num_units) for each in norms]
     *_, last = noise_statistics.running(theirs, 10)
     averages, plain = Averages(10), Averages(1e12)
     for each in norms:
@@ -95,7 +94,7 @@ def test_averages_and_interval_are_those_of_the_validator() -> None:
     reading = averages.reading()
     assert reading is not None
     assert (reading.signal_sq, reading.noise_trace) == pytest.approx((last.signal_sq, last.noise_trace))
-    assert averages.num_effective == pytest.approx(last.num_effective_steps, rel=1e-9)
+    assert averages.num_effective == pytest.approx(noise_statistics.num_effective_steps(last), rel=1e-9)
     whole = plain.reading()
     assert whole is not None
     assert whole.scale_interval is not None

@@ -286,3 +286,11 @@ def test_an_attempt_of_a_number_that_no_record_holds_is_none(folder: Path) -> No
     (folder / f"job.{10**30}.jsonl").touch()
     _train_and_fail(2)
     assert values(folder / "job.0.jsonl", "train.step.count")[-1] == 2
+
+
+def test_a_counter_that_no_record_can_hold_is_not_taken_over(folder: Path) -> None:
+    _train_and_fail(6)
+    with (folder / "job.0.jsonl").open("a") as file:
+        file.write('{"k":"m","time_us":1,"seq":9,"m":{"train.step.count":6,"train.token.count{x\\u0001}":5}}\n')
+    train(6, 8)
+    assert values(folder / "job.1.jsonl", "train.step.count")[-1] == 8

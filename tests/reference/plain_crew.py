@@ -14,7 +14,7 @@ from trainspec_conformance.testbed import PLAIN
 from trainspec_conformance.testbed.planted import PlantedJob, planted, with_faults
 from trainspec_reference.common.backend import Backend, Formation, make
 from trainspec_reference.common.job import Job
-from trainspec_reference.common.ports import Outcome, Surroundings, Wish
+from trainspec_reference.common.ports import Surroundings, Wish
 from trainspec_reference.common.reading import Changes, read_job
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
@@ -76,7 +76,7 @@ class Desk:
 class Result:
     """What one worker came to."""
 
-    outcome: Outcome | None = None
+    was_stopped: bool | None = None
     error: Exception | None = None
     state: TrainerState = field(default_factory=TrainerState)
     digest: str = ""
@@ -145,7 +145,7 @@ def _work(
         result.desk.backend = backend
         make_trainer = with_faults(job.faults if isinstance(job, PlantedJob) else ())
         trainer = make_trainer(job, backend, Surroundings(place, result.desk, trace, NO_RUN), state)
-        result.outcome = trainer.run()
+        result.was_stopped = trainer.run()
         result.digest = backend.digest()
     except Exception as error:
         result.error = error

@@ -11,8 +11,11 @@ from statistics import fmean, stdev
 import pytest
 from appendix_models import noise_statistics
 from appendix_models.noise_statistics import (
+    GradientNoise,
+    gradient_noise,
     noise_scale_interval,
     norm_test,
+    num_effective_steps,
     relative_sd_of_noise,
     relative_sd_of_signal,
     running,
@@ -21,7 +24,7 @@ from appendix_models.noise_statistics import (
     two_batch_noise,
 )
 from trainspec_reference.common import noise_scale
-from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages, gradient_noise
+from trainspec_reference.common.noise_scale import NoiseAverages
 
 DIMENSION = 50
 GRADIENT = [math.sqrt(1 / DIMENSION)] * DIMENSION
@@ -176,26 +179,26 @@ def test_averages_are_corrected_for_their_start() -> None:
 
 
 def test_the_average_halves_in_a_half_life() -> None:
-    averages = NoiseAverages(10).after(GradientNoise(1, 1, 1))
+    averages = NoiseAverages(10).after(1, 1)
     first = averages.raw_signal
     for _ in range(10):
-        averages = averages.after(GradientNoise(0, 1, 1))
+        averages = averages.after(0, 1)
     assert averages.raw_signal == pytest.approx(first / 2)
 
 
 def test_effective_steps_are_those_of_the_weights() -> None:
     averages = NoiseAverages(20)
     for _ in range(35):
-        averages = averages.after(GradientNoise(1, 1, 1))
+        averages = averages.after(1, 1)
     weights = [(1 - averages.decay) * averages.decay**age / averages.weight for age in range(35)]
-    assert averages.num_effective_steps == pytest.approx(1 / sum(w * w for w in weights), rel=1e-9)
+    assert num_effective_steps(averages) == pytest.approx(1 / sum(w * w for w in weights), rel=1e-9)
 
 
 def test_a_negative_signal_is_kept_and_has_no_ratio() -> None:
     reading = gradient_noise((1, 1), (10, 10), 1)
     assert reading.signal_sq == -8
     assert reading.noise_scale is None
-    assert NoiseAverages(10).after(reading).noise_scale is None
+    assert NoiseAverages(10).after(reading.signal_sq, reading.noise_trace).noise_scale is None
     assert GradientNoise(0, 5, 1).noise_scale is None
 
 

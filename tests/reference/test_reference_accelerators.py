@@ -148,7 +148,7 @@ def test_a_worker_that_loses_a_peer_before_it_has_a_model_reports_it(
 ) -> None:
     """It leaves the formation and waits for the next one; its own process has no fault."""
     backend = make(name, tiny_job())
-    lost = say.Lost(formation=3, reason="recvValue failed: Connection reset by peer")
+    lost = say.Ended(formation=3, kind="network", reason="recvValue failed: Connection reset by peer")
     heard: list[Any] = []
     worker = WorkerProcess(Assignment(name, tiny_job(), tmp_path, tmp_path, ()), backend, SimpleNamespace(), 0)  # type: ignore[arg-type]
     worker._link = SimpleNamespace(say=heard.append)  # type: ignore[assignment]

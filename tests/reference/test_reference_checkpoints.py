@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainspec_reference.common import checkpoints, restart_state
-from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, SaveFacts, Vault, name_of
+from trainspec_reference.common import checkpoints
+from trainspec_reference.common.checkpoints import POINTER, TRAINER_FILE, Search, Vault, name_of, search
 from trainspec_reference.common.messages import File
-from trainspec_reference.common.restart_state import search
 from trainspec_reference.common.state import TrainerState
 
 from trainspec_validate.checkpoints import seal
@@ -30,20 +29,6 @@ class Cut(BaseException):
     """The process is killed here."""
 
 
-def facts(save_id: str, step: int) -> SaveFacts:
-    return SaveFacts(
-        save_id=save_id,
-        step=step,
-        num_tokens=32.0 * step,
-        run="r",
-        state=("model",),
-        layout={"num_ranks": 1},
-        digest=None,
-        config="sha256:0",
-        trainer=TrainerState(step=step).to_json(),
-    )
-
-
 def saved(vault: Vault, step: int, save_id: str = "") -> None:
     """Save the state of a step: a file whose content says which."""
     save_id = save_id or f"save-{step:06}"
@@ -51,12 +36,17 @@ def saved(vault: Vault, step: int, save_id: str = "") -> None:
     content = f"state of {step}".encode() * 100
     (directory / "state.bin").write_bytes(content)
     file = File(path="state.bin", size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-    vault.commit(facts(save_id, step), [file])
+    commit(vault, save_id, step, [file])
+
+
+def commit(vault: Vault, save_id: str, step: int, files: list[File]) -> None:
+    facts = {"state": ("model",), "layout": {"num_ranks": 1}}
+    vault.commit(save_id, TrainerState(step=step, num_tokens=32 * step), files, facts)
 
 
 @pytest.fixture
 def vault(tmp_path: Path) -> Vault:
-    made = Vault(tmp_path / "checkpoints", KEPT)
+    made = Vault(tmp_path / "checkpoints", KEPT, "r")
     made.tidy()
     return made
 
@@ -116,7 +106,7 @@ def cut_after(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 def test_a_kill_at_any_operation_of_a_save_loses_nothing(tmp_path: Path, before: tuple[int, ...], step: int) -> None:
     num_cuts, was_finished = 0, False
     while not was_finished:
-        vault = Vault(tmp_path / f"cut-{num_cuts}", KEPT)
+        vault = Vault(tmp_path / f"cut-{num_cuts}", KEPT, "r")
         vault.tidy()
         for each in before:
             saved(vault, each)
@@ -127,7 +117,7 @@ def test_a_kill_at_any_operation_of_a_save_loses_nothing(tmp_path: Path, before:
                 was_finished = True
             except Cut:
                 num_cuts += 1
-        after = Vault(vault.root, KEPT)
+        after = Vault(vault.root, KEPT, "r")
         after.tidy()
         result = search(after)
         assert result.found is not None
@@ -250,7 +240,7 @@ def test_a_wrong_pointer_decides_nothing(vault: Vault, pointer: str) -> None:
 
 
 def test_nothing_is_restored_when_all_is_damaged_and_nothing_was_ever_saved_when_there_is_nothing(vault: Vault) -> None:
-    assert search(vault) == restart_state.Search()
+    assert search(vault) == Search()
     saved(vault, 10)
     flip_bit(vault.root / name_of(10))
     result = search(vault)
@@ -283,7 +273,7 @@ def test_a_manifest_that_does_not_fit_leaves_what_was_there(vault: Vault, monkey
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
         with pytest.raises(OSError, match="large"):
-            vault.commit(facts("save-too-large", 20), [])
+            commit(vault, "save-too-large", 20, [])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     vault.discard("save-too-large")

@@ -12,10 +12,9 @@ from trainspec_reference.common import messages as say
 from trainspec_reference.common.backend import Backend, Formation
 from trainspec_reference.common.channel import Link
 from trainspec_reference.common.ports import Surroundings
-from trainspec_reference.common.saver import Saver
+from trainspec_reference.common.saver import WorkerPorts
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
-from trainspec_reference.common.worker import WorkerPorts
 
 import trainspec_record
 from tests.reference.plain_crew import tiny_job
@@ -29,18 +28,18 @@ class _Link:
 
     def __init__(self, directory: Path) -> None:
         self.told: list[say.FromWorker] = []
-        self.saver: Saver | None = None
+        self.ports: WorkerPorts | None = None
         self._directory = directory
 
     def say(self, message: say.FromWorker) -> None:
         self.told.append(message)
         match message:
-            case say.Begun(checkpoint=name) if self.saver:
-                self.saver.heard(say.Write(checkpoint=name, directory=str(self._directory)))
-            case say.Written(checkpoint=name) if self.saver:
-                self.saver.heard(say.Hash(checkpoint=name, paths=()))
-            case say.Hashed(checkpoint=name) if self.saver:
-                self.saver.heard(say.SaveEnded(checkpoint=name, size_bytes=7))
+            case say.Begun(checkpoint=name) if self.ports:
+                self.ports.heard(say.Write(checkpoint=name, directory=str(self._directory)))
+            case say.Written(checkpoint=name) if self.ports:
+                self.ports.heard(say.Hash(checkpoint=name, paths=()))
+            case say.Hashed(checkpoint=name) if self.ports:
+                self.ports.heard(say.SaveEnded(checkpoint=name, size_bytes=7))
 
 
 class _Backend:
@@ -75,7 +74,7 @@ def _stream(directory: Path) -> str:
 
 def test_an_update_is_written_when_it_is_done(tmp_path: Path, around: Surroundings) -> None:
     link = cast("Link", _Link(tmp_path))
-    ports = WorkerPorts(link, Saver(cast("Backend", _Backend()), link, is_asynchronous=True))
+    ports = WorkerPorts(cast("Backend", _Backend()), link, is_asynchronous=True)
     ports.surroundings = around
     with around.recorder.step(0):
         around.recorder.log(loss=1.25)
@@ -90,9 +89,10 @@ def test_a_commit_is_written_before_the_save_has_ended(tmp_path: Path, around: S
     saves = tmp_path / "saves"
     saves.mkdir()
     link = _Link(saves)
-    link.saver = Saver(cast("Backend", _Backend()), cast("Link", link), is_asynchronous=True)
-    link.saver.begin(around, TrainerState.first(tiny_job().plan))
-    link.saver.wait(0)
+    link.ports = WorkerPorts(cast("Backend", _Backend()), cast("Link", link), is_asynchronous=True)
+    link.ports.surroundings = around
+    link.ports.save(TrainerState.first(tiny_job().plan))
+    link.ports.wait()
     text = _stream(tmp_path)
     assert "train.checkpoint.commit" in text
     assert "train.checkpoint.fail" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import pytest
 from trainspec_conformance.testbed.muster import Muster, Reached, largest_group
 from trainspec_conformance.testbed.places import Place, Places
 from trainspec_conformance.testbed.reach import Doorbell, reached
-from trainspec_reference.common.channel import LOOPBACK, Listener, free_address
+from trainspec_reference.common.channel import LOOPBACK, free_address
 from trainspec_reference.common.controller import MemoryKills
 from trainspec_reference.common.crew import Clock, Worker
 
@@ -92,8 +93,9 @@ time.sleep(600)
 
 
 def test_a_worker_that_hears_nothing_of_its_controller_ends() -> None:
-    listener = Listener()
-    process = subprocess.Popen([sys.executable, "-c", WAIT, listener.address, "0.5"])
+    listener = socket.create_server((LOOPBACK, 0))
+    address = f"{LOOPBACK}:{listener.getsockname()[1]}"
+    process = subprocess.Popen([sys.executable, "-c", WAIT, address, "0.5"])
     try:
         assert process.wait(SECONDS) == 4
     finally:

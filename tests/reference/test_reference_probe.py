@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from appendix_models.noise_statistics import gradient_noise
 from trainspec_conformance.testbed.probe import OPERATIONS, answer
 from trainspec_conformance.testbed.probe_arrays import ProbeInputError
-from trainspec_reference.common.noise_scale import gradient_noise
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch_tasks as tasks
+from appendix_models.noise_statistics import gradient_noise
 from torch_crew import crew
-from trainspec_reference.common.noise_scale import gradient_noise
 
 EXACT = 1e-12
 """Relative tolerance of sums in fp64 whose order differs."""

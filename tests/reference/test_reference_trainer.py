@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trainspec_reference.common.data import Loaded, Loader, SampleOrder
+from trainspec_reference.common.data import Feed, Loaded, SampleOrder
 from trainspec_reference.common.job import Data
-from trainspec_reference.common.ports import Outcome, Wish
+from trainspec_reference.common.ports import Wish
 from trainspec_reference.common.state import TrainerState
 
 from tests.reference.plain_crew import Desk, Result, tiny_job, train
@@ -53,7 +53,7 @@ def _close(first: list[float], second: list[float], tolerance: float = 1e-6) -> 
 def test_one_two_and_four_workers_follow_one_trace(tmp_path: Path) -> None:
     runs = {n: train(tiny_job(30, n, batch={"variable_length": True}), tmp_path / str(n)) for n in (1, 2, 4)}
     alone = runs[1][0]
-    assert alone.outcome is Outcome.COMPLETED
+    assert alone.was_stopped is False
     assert alone.losses[-1] < alone.losses[0] - 0.3
     order = SampleOrder(4096, 1234)
     for workers in runs.values():
@@ -190,12 +190,12 @@ def _one_wishes(wanted: Wish, after: int) -> Callable[[], Desk]:
 
 
 @pytest.mark.parametrize(
-    ("wish", "outcome", "saved"),
-    [(Wish.STOP, Outcome.STOPPED, [7]), (Wish.REFORM, Outcome.REFORM, []), (Wish.SAVE, Outcome.COMPLETED, [7, 12])],
+    ("wish", "was_stopped", "saved"),
+    [(Wish.STOP, True, [7]), (Wish.SAVE, False, [7, 12])],
 )
-def test_a_wish_of_one_rank_is_granted_by_all(tmp_path: Path, wish: Wish, outcome: Outcome, saved: list[int]) -> None:
+def test_a_wish_of_one_rank_is_granted_by_all(tmp_path: Path, wish: Wish, was_stopped: bool, saved: list[int]) -> None:
     workers = train(tiny_job(12, 2), tmp_path, desk=_one_wishes(wish, 7))
-    assert [worker.outcome for worker in workers] == [outcome, outcome]
+    assert [worker.was_stopped for worker in workers] == [was_stopped, was_stopped]
     assert [list(worker.desk.saved) for worker in workers] == [saved, saved]
 
 
@@ -233,13 +233,13 @@ def test_evaluation_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_batches_are_made_beside_the_step_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, by = Loader.made, []
+    made, by = Feed.made, []
 
     def noted(*arguments: Any) -> Loaded:
         by.append(threading.current_thread().name.startswith("loader"))
         return made(*arguments)
 
-    monkeypatch.setattr(Loader, "made", noted)
+    monkeypatch.setattr(Feed, "made", noted)
     ramp = (BatchStage(from_tokens=0, global_sequences=8), BatchStage(from_tokens=8 * 16 * 4, global_sequences=16))
     worker = train(tiny_job(12, 1, batch={"ramp": ramp}), tmp_path)[0]
     assert worker.error is None

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from recovery_run import elastic, tiny_job
 from trainspec_reference.common import crew as attention
 from trainspec_reference.common import decisions
-from trainspec_reference.common.decisions import RestartLimits
+from trainspec_reference.common.crew import Crew, Worker
+from trainspec_reference.common.decisions import Episode, RestartLimits
 from trainspec_reference.common.messages import Left
-from trainspec_reference.common.regroup import Attempts
+from trainspec_reference.common.recovery import Attempts, Recovery
+from trainspec_reference.common.run_settings import Settings
 from trainspec_reference.common.saves import odd_one_out
+from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.watch import Limits, Watch, silent
 
 from trainspec_validate.documents import types as documents
@@ -231,6 +236,22 @@ def test_ways_back_are_those_of_the_policy() -> None:
     assert decisions.way_back("process", policy, "shrink") == "shrink"
     assert decisions.way_back("corruption", policy, "shrink") == "rollback"
     assert decisions.way_back("hang", None, None) == "restart"
+
+
+def test_a_run_that_shrinks_starts_from_a_state_that_it_keeps(tmp_path: Path) -> None:
+    """The one who was a step further does not go on."""
+    crew = Crew(attention.Clock(), ["true"], {})
+    settings = Settings(("a",) * 3, tmp_path, tmp_path / "checkpoints", way="shrink")
+    recovery = Recovery(elastic(tiny_job(3), (1,)), settings, crew, TraceWriter(None, "controller"))
+    alive, gone = SimpleNamespace(returncode=None), SimpleNamespace(returncode=-9)
+    recovery._members = [
+        Worker(number, cast("Any", process), "a", 0.0) for number, process in enumerate((alive, alive, gone))
+    ]
+    recovery._left = {0: left(9, DIGESTS[0]), 1: left(10, DIGESTS[1])}
+    recovery._after(Episode("process", "rank 2 was killed", 2))
+    assert [member.number for member in recovery._members] == [0]
+    assert (recovery._start.step, recovery._start.of([0]).source) == (9, "memory")
+    crew.end_all()
 
 
 def test_numbers_of_attempts_grow_over_starts(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def conservation(formation: Formation, setup: Setup, num_steps: int) -> tuple[fl
     exchange, feedback = replica.exchange, replica.feedback
     assert isinstance(exchange, GradientExchange)
     assert feedback is not None
-    own, applied = (torch.zeros_like(replica.state.parameters, dtype=torch.float64) for _ in range(2))
+    own, applied = (torch.zeros_like(replica.flat.parameters, dtype=torch.float64) for _ in range(2))
     reduce = exchange._reduce
 
     def note(bucket: Any, total: Any) -> None:
@@ -30,7 +30,7 @@ def conservation(formation: Formation, setup: Setup, num_steps: int) -> tuple[fl
     for step in range(num_steps):
         batches, num_targets = setup.batches(step % 4, formation.rank, formation.num_ranks)
         backend.gradients(batches[:1], num_targets=num_targets, loss_scale=1.0, measure_noise=False, arrived=int)
-        applied += replica.state.gradients
+        applied += replica.flat.gradients
         backend.update(1e-3, None)
     residual = feedback.residual.double()
     sums = backend._joined().sum_of(torch.stack([own, residual]))
@@ -112,10 +112,10 @@ def alone_after_three(formation: Formation, setup: Setup, directory: Path) -> tu
     assert replica.feedback is not None
     replica.feedback.forget()
     compute(backend, setup, 3)
-    own = replica.state.gradients.clone()
+    own = replica.flat.gradients.clone()
     backend.restore(directory)
     compute(backend, setup, 3)
-    error = float((replica.state.gradients - own - unsent).norm())
+    error = float((replica.flat.gradients - own - unsent).norm())
     backend.update(1e-3, None)
     left = float(residual_of(backend).norm())
     backend.leave()

@@ -206,7 +206,7 @@ def sums_inside_the_pass(formation: Formation, setup: Setup) -> tuple[int, int]:
             job.result(timeout=600)
             num_complete += 1
 
-    backend._built().state.tensors[-1].register_hook(wait_for_sums)
+    backend._built().flat.tensors[-1].register_hook(wait_for_sums)
     train(backend, setup, [0])
     backend.leave()
     return num_complete, len(exchange.buckets)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainspec_validate import validate
 from trainspec_validate.model.finding import Verdict
 
 Findings = Callable[..., set[tuple[str, str]]]
@@ -230,6 +232,30 @@ def test_cables_are_counted_without_rates(
 @pytest.mark.parametrize("absent", ["num_down_ports", "num_switches"])
 def test_a_count_that_is_absent_between_two_tiers_is_not_judged(verdict: Callable[..., Verdict], absent: str) -> None:
     assert verdict("TS-TOP-010", cluster=tiers({}, {absent: None})) is Verdict.NOT_RUN
+
+
+def test_all_counts_that_are_absent_are_named(findings: Findings, tmp_path: Path) -> None:
+    findings(cluster=tiers({"num_switches": None, "num_up_ports": None}, {"num_down_ports": None}))
+    (entry,) = [entry for entry in validate([tmp_path]).unjudged if "TS-TOP-010" in entry.requirements]
+    assert entry.help == "add num_switches and num_up_ports of leaf, num_down_ports of spine"
+
+
+NO_RATE: dict[str, Any] = {"port_bandwidth_bytes_per_second": None}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "cluster"),
+    [
+        ("TS-TOP-011", tiers(NO_RATE, {})),
+        ("TS-TOP-014", tiers({**NO_RATE, "group_num_nodes": 8}, NO_RATE)),
+        ("TS-TOP-015", fabric(max_num_nics=128, tiers=[{"name": "leaf", **NO_RATE}, {"name": "spine", **NO_RATE}])),
+        ("TS-TOP-015", fabric(max_num_nics=128, tiers=[{"name": "leaf", "num_down_ports": None}, {"name": "spine"}])),
+    ],
+)
+def test_a_figure_of_the_tiers_that_is_absent_is_not_judged(
+    verdict: Callable[..., Verdict], requirement: str, cluster: dict[str, Any]
+) -> None:
+    assert verdict(requirement, cluster=cluster) is Verdict.NOT_RUN
 
 
 @pytest.mark.parametrize("rate", [{}, {"port_bandwidth_bytes_per_second": None}])

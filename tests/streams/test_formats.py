@@ -27,6 +27,7 @@ STARTS = {
     "json-rows": b'{"step": 1, "loss": 2.5, "lr": 1e-05}\n{"step": 2, "loss": 2.4, "lr": 1e-05}\n',
     "wandb-panel": b'"Step","brisk-1 - loss","brisk-1 - loss__MIN","brisk-1 - loss__MAX"\n"0","2.5","2.5","2.5"\n',
     "mlflow-metric": b"1700000000000 2.5 10\n",
+    "deepspeed-pipeline-log": b"starting\nsteps: 5 loss: 2.5000 iter time (s): 0.500 samples/sec: 16.000\n",
     "deepspeed-log": b"[2024-05-31 12:00:10,500] [INFO] [logging.py:96:log_dist] [Rank 0] step=5, skipped=0, lr=[]\n",
     "torchtitan-log": b"\x1b[0m[rank0]:[titan] 2025-06-04 08:51:48,074 - root - INFO - "
     b"\x1b[31mstep:  1  \x1b[32mloss: 12.25  memory: 27.34GiB(28.78%)  tps: 375\x1b[39m\n",

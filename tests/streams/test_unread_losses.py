@@ -163,3 +163,9 @@ def test_a_loss_scale_that_cannot_fall_is_an_end(tmp_path: Path) -> None:
     code, told = output(tmp_path / "train.log", text)
     assert "error[TS-TEL-048] the log says: Current loss scale already at minimum" in told
     assert code == 1
+
+
+def test_the_gradient_norm_of_a_training_loop_of_its_own_is_read(tmp_path: Path) -> None:
+    text = rows(*[3 - n / 50 for n in range(60)], grad_norm=float("nan"))
+    assert read_text(text).values("train.gradient.norm") == ["NaN"] * 60
+    assert "warning[TS-TEL-026]" in output(tmp_path / "a.jsonl", text)[1]

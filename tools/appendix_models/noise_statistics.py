@@ -5,8 +5,59 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist, fmean
+from typing import NamedTuple
 
-from trainspec_reference.common.noise_scale import GradientNoise, NoiseAverages
+from trainspec_reference.common.noise_scale import NoiseAverages
+
+from trainspec_record.noise.estimate import Norms
+
+
+class GradientNoise(NamedTuple):
+    """One reading of signal and noise, both of squared gradients; a reading of the signal may be negative."""
+
+    signal_sq: float
+    """Unbiased estimate of the squared norm of the true gradient."""
+    noise_trace: float
+    """Unbiased estimate of the trace of the gradient covariance of one noise unit."""
+    num_units: float
+    """Noise units (tokens, sequences or micro-batches) of the step."""
+
+    @property
+    def noise_scale(self) -> float | None:
+        """Noise units at which noise equals signal; None while the signal is not above 0."""
+        return self.noise_trace / self.signal_sq if self.signal_sq > 0 else None
+
+
+def gradient_noise(
+    group_sizes: Sequence[float], group_squared_norms: Sequence[float], mean_squared_norm: float
+) -> GradientNoise:
+    """Unbiased signal and noise from the gradients of groups that may differ in size, as the recorder estimates them.
+
+    `group_squared_norms` are those of the mean gradient of each group, `mean_squared_norm` is that of the mean over
+    the whole step, in which each group weighs as much as its size. With W groups of sizes b and sum B, m the
+    weighted mean of the group norms and q the norm of the mean: signal (W q - m) / (W - 1), noise
+    B (m - q) / (W - 1), because E[m] is signal + W noise / B and E[q] is signal + noise / B. For equal groups it is
+    the pair of arXiv:1812.06162, appendix A.1. Groups of 1 and 3 units with gradients 5 and 1, mean 2:
+
+    >>> reading = gradient_noise([1, 3], [25, 1], 4)
+    >>> reading.signal_sq, reading.noise_trace, reading.noise_scale
+    (1.0, 12.0, 12.0)
+
+    Raises:
+        ValueError: fewer than two groups, sizes that are not above 0, norms that are negative or not finite, or a
+            mean whose norm is larger than its parts allow (a sum instead of a mean).
+    """
+    if not all(size > 0 for size in group_sizes):
+        raise ValueError("every group size must be above 0")
+    norms = Norms.of_groups(group_sizes, group_squared_norms, mean_squared_norm)
+    if norms.problem:
+        raise ValueError(norms.problem)
+    return GradientNoise(norms.signal_sq, norms.noise_trace, norms.num_units)
+
+
+def num_effective_steps(averages: NoiseAverages) -> float:
+    """Steps of a plain mean with the same variance, (1 + decay) / (1 - decay) in the long run."""
+    return (1 + averages.decay) / (1 - averages.decay) * averages.weight / (2 - averages.weight)
 
 
 def two_batch_noise(
@@ -45,7 +96,7 @@ def norm_test(reading: GradientNoise, mean_squared_norm: float) -> float:
     """
     if not mean_squared_norm > 0:
         raise ValueError(f"the squared norm of the mean is {mean_squared_norm}, wanted a number above 0")
-    return reading.applied_variance / mean_squared_norm
+    return reading.noise_trace / reading.num_units / mean_squared_norm
 
 
 def relative_sd_of_noise(num_groups: int, effective_dimension: float) -> float:
@@ -162,5 +213,5 @@ def running(readings: Sequence[GradientNoise], half_life_steps: float) -> Iterat
     """
     averages = NoiseAverages(half_life_steps)
     for reading in readings:
-        averages = averages.after(reading)
+        averages = averages.after(reading.signal_sq, reading.noise_trace)
         yield averages

@@ -11,7 +11,6 @@ from trainspec_reference.common.decisions import Episode
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.messages import FromWorker
 from trainspec_reference.common.recovery import Recovery
-from trainspec_reference.common.regroup import Planned, Regroup
 from trainspec_reference.common.run_settings import Settings
 
 from trainspec_conformance.testbed.muster import Bell, Muster, Reached
@@ -72,37 +71,10 @@ class HostsCrew(Crew):
             process.wait()
 
 
-class HostsRegroup(Regroup):
-    """Makes formations of workers that reach each other."""
-
-    _crew: HostsCrew
-
-    def _refilled(self, members: Sequence[Worker]) -> list[Worker]:
-        found: list[Worker] = []
-        taken = [member.host for member in members if member.is_alive]
-        for member in members:
-            if member.is_alive:
-                found.append(member)
-                continue
-            host = self._crew.places.for_worker(member.host, taken)
-            taken.append(host)
-            found.append(self._crew.start(host))
-        return found
-
-    def without(self, planned: Planned, outside: Sequence[Worker]) -> Planned:
-        """The same formation, with others in place of workers whose host does not reach the rest."""
-        for worker in outside:
-            self._crew.places.cut_off(worker.host)
-            self._crew.end(worker)
-        return Planned(self._refilled(planned.members), planned.choice)
-
-
 class HostsRecovery(Recovery):
     """Forms up once all workers reach each other."""
 
-    regroup = HostsRegroup
     _crew: HostsCrew
-    _regroup: HostsRegroup
     _muster: Muster | None = None
 
     def hear(self, worker: Worker, message: FromWorker) -> None:
@@ -138,18 +110,33 @@ class HostsRecovery(Recovery):
         self._muster = None
         return super()._fault(sign)
 
-    def _gather(self, planned: Planned) -> None:
+    def _refilled(self) -> list[Worker]:
+        found: list[Worker] = []
+        taken = [member.host for member in self._members if member.is_alive]
+        for member in self._members:
+            if member.is_alive:
+                found.append(member)
+                continue
+            host = self._crew.places.for_worker(member.host, taken)
+            taken.append(host)
+            found.append(self._crew.start(host))
+        return found
+
+    def _gather(self) -> None:
         """Form up when all reach each other; whoever does not is replaced by a worker on another host."""
-        if not all("address" in member.notes for member in planned.members):
+        if not all("address" in member.notes for member in self._members):
             return
-        muster = self._muster or Muster(planned.members, self._crew.clock)
+        muster = self._muster or Muster(self._members, self._crew.clock)
         self._muster = None if muster.is_over else muster
         if muster.is_over:
             outside = muster.outside()
+            for worker in outside:
+                self._crew.places.cut_off(worker.host)
+                self._crew.end(worker)
             if outside:
-                self._planned = self._regroup.without(planned, outside)
+                self._members = self._refilled()
             else:
-                self._form(planned, muster.address)
+                self._form(muster.address)
 
 
 class HostsController(Controller):

@@ -81,7 +81,7 @@ class PlantedTrainer(Trainer):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._num_done: Counter[PlantedFault] = Counter()
-        self._samples, self._added_seconds = self._feed.loader.samples, 0.0
+        self._samples, self._added_seconds = self._feed.samples, 0.0
 
     def _step(self) -> None:
         self._added_seconds, delay_seconds = 0.0, self._samples.data.delay_seconds
@@ -102,7 +102,7 @@ class PlantedTrainer(Trainer):
                 case _:
                     corrupt(self.backend, fault.kind)
         data = replace(self._samples.data, delay_seconds=delay_seconds)
-        self._feed.loader.samples = replace(self._samples, data=data)
+        self._feed.samples = replace(self._samples, data=data)
         super()._step()
 
     def _gradients(self, loaded: Loaded, arrived: Callable[[], None]) -> Gradients:

@@ -28,10 +28,10 @@ def noise(request: Request, probes: Probes) -> dict[str, Any]:
     averages, readings, norms = NoiseAverages(meter.settings.ema_half_life_steps), [], []
     for gradients_GE in gradients_SGE:
         known = _known(request, probes, gradients_GE, tuple(sizes))
-        reading = meter.reading(known)
+        reading = meter.norms(known)
         readings.append(reading)
         norms.append(known.norm)
-        averages = averages if reading is None else averages.after(reading)
+        averages = averages if reading is None else averages.after(reading.signal_sq, reading.noise_trace)
     return {
         "signal_sq": [reading and reading.signal_sq for reading in readings],
         "noise_trace": [reading and reading.noise_trace for reading in readings],

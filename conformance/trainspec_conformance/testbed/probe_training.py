@@ -128,7 +128,7 @@ class _Script(NoPorts):
     def wishes(self) -> Wish:
         """Asked before each step."""
         if len(self.unchanged) == len(self._overflows):
-            return Wish.REFORM
+            return Wish.STOP
         if self._overflows[len(self.unchanged)]:
             corrupt(self._backend, "inf-gradient")
         return Wish.NONE

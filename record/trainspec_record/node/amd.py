@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trainspec_record.node.source import Reading, Source, listed, read_text, read_whole
+from trainspec_record.node.source import Reading, Source, listed, read_text, read_whole, whole
 
 VENDOR = "0x1002"
 NO_COUNTER = "the kernel driver has no such file"
@@ -87,8 +87,8 @@ def _errors(folder: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for path in listed(folder / "ras", "*_err_count"):
         for line in (read_text(path) or "").splitlines():
-            kind, _, count = line.partition(":")
-            told = {"ue": "uncorrected", "ce": "corrected"}.get(kind.strip())
-            if told and count.strip().isdecimal():
-                found[told] = found.get(told, 0) + int(count)
+            kind, _, text = line.partition(":")
+            told, count = {"ue": "uncorrected", "ce": "corrected"}.get(kind.strip()), whole(text)
+            if told and count is not None and count >= 0:
+                found[told] = found.get(told, 0) + count
     return found

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trainspec_record.node.source import Reading, Source, read_text
+from trainspec_record.node.source import Reading, Source, read_text, whole
 
 MEMORY = "system.memory.utilization"
 PRESSURE = "train.host.memory.pressure"
@@ -40,7 +40,7 @@ def host_source(root: Path, seconds: Callable[[], float] = time.monotonic) -> So
 
 def shares(root: Path) -> dict[str, float]:
     """Share of memory in each state; together they are 1."""
-    found = {name: int(kib) for name, kib in _KIB.findall(read_text(root / "proc/meminfo") or "")}
+    found = {name: whole(kib) or 0 for name, kib in _KIB.findall(read_text(root / "proc/meminfo") or "")}
     total = found.get("MemTotal", 0)
     if not total or "MemFree" not in found:
         return {}
@@ -56,4 +56,4 @@ def shares(root: Path) -> dict[str, float]:
 def waited_us(root: Path) -> int | None:
     """Microseconds since the start of the host in which some task waited for memory."""
     found = _WAITED.search(read_text(root / "proc/pressure/memory") or "")
-    return int(found[1]) if found else None
+    return whole(found[1]) if found else None

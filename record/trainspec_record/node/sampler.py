@@ -13,7 +13,7 @@ from trainspec_record.clock import Clock
 from trainspec_record.guard import never_raises
 from trainspec_record.identity import Identity
 from trainspec_record.node import amd, clock_offset, host, nvml, ports, power, probe
-from trainspec_record.node.source import Source, read_text
+from trainspec_record.node.source import Source, read_text, whole
 from trainspec_record.pump import Pump
 from trainspec_record.settings import head
 from trainspec_record.stream import DROPPED, LAG, Stream
@@ -24,6 +24,7 @@ OF_DEVICES = (
     *("hw.gpu.utilization", "train.accelerator.matrix.active", "hw.gpu.memory.usage", "hw.gpu.memory.limit"),
     *("hw.energy", "hw.errors"),
 )
+MOST_SECONDS = 10**12
 SCOPES = ("device", "nic", "node", "pair")
 _FALLS_NEVER = frozenset(name for name, metric in METRICS.items() if metric.instrument == "counter")
 
@@ -164,8 +165,8 @@ def started_us(root: Path) -> int | None:
     """When the host started, since when the kernel counts; None where it does not say."""
     for line in (read_text(root / "proc/stat") or "").splitlines():
         name, _, value = line.partition(" ")
-        if name == "btime" and value.strip().isdecimal():
-            return int(value) * 1_000_000
+        if name == "btime" and 0 <= (seconds := whole(value) or -1) < MOST_SECONDS:
+            return seconds * 1_000_000
     return None
 
 

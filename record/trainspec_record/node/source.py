@@ -9,6 +9,8 @@ from typing import Any
 
 MAX_BYTES = 65_536
 """More than any file of the kernel that is read here."""
+MOST = 2**60
+"""No counter of a kernel gets there, and a record cannot hold much more."""
 
 
 @dataclass
@@ -48,11 +50,16 @@ def read_text(path: Path) -> str | None:
 
 def read_whole(path: Path) -> int | None:
     """The whole number that a file holds; None where it holds none."""
-    found = read_text(path)
+    return whole(read_text(path) or "")
+
+
+def whole(text: str) -> int | None:
+    """The number that a text is; None where it is none, or is out of all bounds."""
     try:
-        return int(found) if found else None
+        found = int(text)
     except ValueError:
         return None
+    return found if abs(found) < MOST else None
 
 
 def listed(folder: Path, pattern: str = "*") -> list[Path]:

@@ -94,35 +94,6 @@ class Channel:
         self._connection.close()
 
 
-class Listener:
-    """Where workers of a run come to."""
-
-    def __init__(self, address: str = LOOPBACK) -> None:
-        self._socket = socket.create_server((address, 0))
-        self._socket.setblocking(False)
-
-    @property
-    def address(self) -> str:
-        """`host:port` to connect to."""
-        host, port = self._socket.getsockname()
-        return f"{host}:{port}"
-
-    def fileno(self) -> int:
-        """For a selector."""
-        return self._socket.fileno()
-
-    def accept(self) -> Channel | None:
-        """The next worker that has come, if there is one."""
-        try:
-            return Channel(self._socket.accept()[0])
-        except OSError:
-            return None
-
-    def close(self) -> None:
-        """Take no more workers."""
-        self._socket.close()
-
-
 class Link:
     """A worker's end of the connection to its controller; a thread of its own reads it."""
 

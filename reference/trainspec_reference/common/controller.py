@@ -95,7 +95,7 @@ class Controller:
             os.close(lock)
 
     def _run(self) -> int:
-        self._trace.attempt = self._recovery.next_number
+        self._trace.attempt = self._recovery.attempts.next_number
         self._trace.tell(trace.Process, role="controller", pid=os.getpid())
         self._wake.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainspec_reference.common.channel import LOOPBACK, Channel, Listener
+from trainspec_reference.common.channel import LOOPBACK, Channel
 from trainspec_reference.common.decisions import Kind
 from trainspec_reference.common.messages import FromController, Hello
 
@@ -96,7 +96,8 @@ class Crew:
     ) -> None:
         self.clock = clock
         self.workers: list[Worker] = []
-        self._listener = Listener(address)
+        self._listener = socket.create_server((address, 0))
+        self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._token = secrets.token_hex(16)
@@ -110,7 +111,8 @@ class Crew:
             OSError: the command cannot be run.
         """
         number = self._num_started
-        told = {CONTROLLER: self._listener.address, TOKEN: self._token, NUMBER: str(number)}
+        address, port = self._listener.getsockname()
+        told = {CONTROLLER: f"{address}:{port}", TOKEN: self._token, NUMBER: str(number)}
         worker = Worker(number, self._process(host, told), host, self.clock())
         self._num_started += 1
         self.workers.append(worker)
@@ -128,11 +130,12 @@ class Crew:
         """Connections that have something to say, and other sources; new connections are taken on the way."""
         for key, _ in self._selector.select(seconds):
             match key.fileobj:
-                case Listener() as listener:
-                    while channel := listener.accept():
-                        self._selector.register(channel, selectors.EVENT_READ)
                 case Channel() as channel if channel.is_open:
                     yield channel
+                case socket.socket() as listener if listener is self._listener:
+                    with contextlib.suppress(OSError):  # until no worker waits
+                        while True:
+                            self._selector.register(Channel(listener.accept()[0]), selectors.EVENT_READ)
                 case socket.socket() as source:
                     yield source
 

@@ -190,27 +190,50 @@ class Loaded:
         return tuple(sample_id for batch in self.micro_batches for sample_id in batch.sample_ids)
 
 
-class Loader:
-    """Makes the batch that is expected next in a thread, and any other batch when it is asked for."""
+class Feed:
+    """Makes the batches of one data rank among so many, the one that is expected next in a thread."""
 
-    def __init__(self, samples: Samples, order: SampleOrder) -> None:
-        self.samples, self._order = samples, order
+    def __init__(self, job: Job, data_rank: int, num_data_ranks: int) -> None:
+        self._batch, self._data_rank, self._num_data_ranks = job.plan.batch, data_rank, num_data_ranks
+        self.schedule = BatchSchedule(job.plan.batch, job.model.num_targets_per_sample)
+        self.samples = Samples(job.model, job.data, job.plan.batch.variable_length)
+        self._order = SampleOrder(job.data.num_samples, job.data.seed, job.data.is_shuffled)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
         self._expected: tuple[Request, Future[Loaded]] | None = None
 
-    def expect(self, request: Request) -> None:
-        """Begin to make a batch."""
-        self._expected = request, self._thread.submit(self.made, request)
+    def shares(self, state: TrainerState) -> tuple[int, ...]:
+        """Samples of each data rank in the next step."""
+        sequences = self.schedule.at(state).global_sequences
+        return batch_schedule.shares(self._batch, sequences, self._num_data_ranks, state.shares)
 
-    def get(self, request: Request) -> Loaded:
-        """The batch, which is there at once where it was expected in time."""
-        expected, self._expected = self._expected, None
-        if expected is not None and expected[0] == request:
-            return expected[1].result()
-        return self.made(request)
+    def next(self, state: TrainerState) -> Loaded:
+        """The samples of the next step; the samples of the step after it are prepared concurrently."""
+        step = self.schedule.at(state)
+        request, expected = self._request(state, step), self._expected
+        loaded = expected[1].result() if expected and expected[0] == request else self.made(request)
+        following = replace(
+            state,
+            num_samples=state.num_samples + step.global_sequences,
+            num_tokens=state.num_tokens + loaded.num_targets,
+        )
+        request = self._request(following, self.schedule.at(following))
+        self._expected = request, self._thread.submit(self.made, request)
+        return loaded
+
+    def held_out(self, state: TrainerState, number: int) -> Loaded:
+        """A numbered batch of samples that no epoch holds."""
+        request = self._request(state, StepBatch(self.schedule.at(state).global_sequences))
+        start = self._order.num_samples + number * sum(request.shares)
+        return self.made(request, range(start, start + sum(request.shares)))
+
+    def _request(self, state: TrainerState, step: StepBatch) -> Request:
+        sequences, ranks = step.global_sequences, self._num_data_ranks
+        shares = batch_schedule.shares(self._batch, sequences, ranks, state.shares)
+        micro = batch_schedule.micro_sequences(self._batch, sequences, ranks)
+        return Request(state.num_samples, shares, self._data_rank, micro, step.sequence_length)
 
     def made(self, request: Request, sample_ids: Sequence[int] = ()) -> Loaded:
-        """The batch, made now; of these samples, where they are named."""
+        """A batch, made now; of these samples, where they are named."""
         if self.samples.data.delay_seconds:
             time.sleep(self.samples.data.delay_seconds)
         ids = sample_ids or self._order.ids(request.position, sum(request.shares))
@@ -224,47 +247,3 @@ class Loader:
     def close(self) -> None:
         """End the thread, once it has made what it is making."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-class Feed:
-    """Batches of one data rank among so many."""
-
-    def __init__(self, job: Job, data_rank: int, num_data_ranks: int) -> None:
-        self._batch, self._data_rank, self._num_data_ranks = job.plan.batch, data_rank, num_data_ranks
-        self._num_samples = job.data.num_samples
-        self.schedule = BatchSchedule(job.plan.batch, job.model.num_targets_per_sample)
-        samples = Samples(job.model, job.data, job.plan.batch.variable_length)
-        self.loader = Loader(samples, SampleOrder(job.data.num_samples, job.data.seed, job.data.is_shuffled))
-
-    def shares(self, state: TrainerState) -> tuple[int, ...]:
-        """Samples of each data rank in the next step."""
-        sequences = self.schedule.at(state).global_sequences
-        return batch_schedule.shares(self._batch, sequences, self._num_data_ranks, state.shares)
-
-    def next(self, state: TrainerState) -> Loaded:
-        """The samples of the next step; the samples of the step after it are prepared concurrently."""
-        step = self.schedule.at(state)
-        loaded = self.loader.get(self._request(state, step))
-        following = replace(
-            state,
-            num_samples=state.num_samples + step.global_sequences,
-            num_tokens=state.num_tokens + loaded.num_targets,
-        )
-        self.loader.expect(self._request(following, self.schedule.at(following)))
-        return loaded
-
-    def held_out(self, state: TrainerState, number: int) -> Loaded:
-        """A numbered batch of samples that no epoch holds."""
-        request = self._request(state, StepBatch(self.schedule.at(state).global_sequences))
-        start = self._num_samples + number * sum(request.shares)
-        return self.loader.made(request, range(start, start + sum(request.shares)))
-
-    def _request(self, state: TrainerState, step: StepBatch) -> Request:
-        sequences, ranks = step.global_sequences, self._num_data_ranks
-        shares = batch_schedule.shares(self._batch, sequences, ranks, state.shares)
-        micro = batch_schedule.micro_sequences(self._batch, sequences, ranks)
-        return Request(state.num_samples, shares, self._data_rank, micro, step.sequence_length)
-
-    def close(self) -> None:
-        """Nothing more is wanted."""
-        self.loader.close()

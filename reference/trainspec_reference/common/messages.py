@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -40,6 +41,17 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """State of the trainer outside the backend, for a start from a peer."""
     counters: dict[str, float] | None = None
     """Counts of the recorder, for a start from memory or from a peer; None where they are not known."""
+    save_first: bool = False
+    """Save before the first step: the save of this state was given up."""
+    holders: tuple[int, ...] = ()
+    """Numbers of the workers that hold the state, which the controller alone needs."""
+
+    def of(self, members: Sequence[int]) -> Start:
+        """The start of these workers, in the order of their ranks: from their own memory where all hold the state."""
+        ranks = [rank for rank, number in enumerate(members) if number in self.holders]
+        if len(ranks) == len(members):
+            return msgspec.structs.replace(self, source="memory", state=None)
+        return msgspec.structs.replace(self, donor=ranks[0]) if ranks else self
 
 
 # --- a worker tells ---------------------------------------------------------------------------------------------
@@ -117,29 +129,17 @@ class Unsaved(Message, frozen=True, kw_only=True, tag="unsaved"):
     reason: Text
 
 
-class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """A worker cannot load the checkpoint that its formation starts from."""
+class Ended(Message, frozen=True, kw_only=True, tag="ended"):
+    """A fault has ended the formation for a worker, which still lives."""
 
     formation: Formation
-    checkpoint: Name
-    reason: Text
-
-
-class Lost(Message, frozen=True, kw_only=True, tag="lost"):
-    """A worker lost a peer in an exchange."""
-
-    formation: Formation
-    reason: Text
-
-
-class Trouble(Message, frozen=True, kw_only=True, tag="trouble"):
-    """Training must not continue from the state that a worker holds."""
-
-    formation: Formation
-    kind: Literal["numeric", "corruption"]
+    kind: Literal["network", "storage", "numeric", "corruption"]
+    """A peer was lost, the state to start from cannot be loaded, or that of now must not be used."""
     reason: Text
     rank: int | None = None
     """The rank to blame, where it is known."""
+    checkpoint: Name | None = None
+    """That cannot be loaded."""
     is_final: bool = False
     """Whether the plan wants the run to stop."""
 
@@ -182,8 +182,8 @@ class Pong(Message, frozen=True, kw_only=True, tag="pong"):
 
 
 FromWorker = (
-    Hello | Ready | Arrived | Done | Pausing | Begun | Written | Hashed | Unsaved | Refused | Lost | Trouble | Left
-    | Failed | Finished | Notice | Pong
+    Hello | Ready | Arrived | Done | Pausing | Begun | Written | Hashed | Unsaved | Ended | Left | Failed | Finished
+    | Notice | Pong
 )  # fmt: skip
 
 
@@ -199,8 +199,6 @@ class Form(Message, frozen=True, kw_only=True, tag="form"):
     address: str
     timeout_seconds: float
     start: Start
-    save_first: bool = False
-    """Save before the first step: the save of this state was given up."""
 
 
 class Leave(Message, frozen=True, kw_only=True, tag="leave"):

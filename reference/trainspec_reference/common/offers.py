@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 
 from trainspec_reference.common.backend import BACKENDS
 from trainspec_reference.common.job import Job
@@ -26,38 +27,24 @@ def refuse(backend: str, job: Job) -> None:
     Raises:
         NotTrainableError: the plan divides the model as this backend does not; the message names the key.
     """
-    found = {
-        **_split(backend, job),
-        **_shared(backend, job),
-        **_of_experts(backend, job),
-        **_sharded(backend, job),
-        **_staged(backend, job),
-    }
-    wrong = {f"parallelism.{key}": why for key, why in found.items()} | {"communication.collectives": _summed(job)}
-    for key, why in wrong.items():
-        if why is not None:
-            raise NotTrainableError(f"{backend} does not support {key} of this plan: {why}")
+    checks = (_split, _shared, _of_experts, _sharded, _staged)
+    found = [(f"parallelism.{key}", why) for check in checks for key, why in check(backend, job)]
+    for key, why in [*found, *_summed(job)]:
+        raise NotTrainableError(f"{backend} does not support {key} of this plan: {why}")
 
 
 def all_reduce_algorithm(communication: Communication | None, num_bytes: int) -> str:
     """The plan's choice for an all-reduce of gradients of that size, one of `_ALL_REDUCES`."""
-    if communication is None:
-        return "automatic"
     for choice in _choices(communication):
         if choice.min_bytes <= num_bytes and (choice.max_bytes is None or num_bytes < choice.max_bytes):
             return choice.algorithm
-    return "hierarchical" if communication.hierarchical_reduction else "automatic"
+    return "hierarchical" if communication is not None and communication.hierarchical_reduction else "automatic"
 
 
-def _choices(communication: Communication) -> list[CollectiveChoice]:
+def _choices(communication: Communication | None) -> list[CollectiveChoice]:
     """What the plan chooses for sums of gradients."""
-    return [one for one in communication.collectives if (one.operation, one.axis) == ("all-reduce", "data")]
-
-
-def _summed(job: Job) -> str | None:
-    asked = {choice.algorithm for choice in _choices(job.plan.communication)} if job.plan.communication else set()
-    unknown = ", ".join(sorted(asked - set(_ALL_REDUCES)))
-    return f"gradients are summed by {' or '.join(_ALL_REDUCES)}, not by {unknown}" if unknown else None
+    collectives = communication.collectives if communication is not None else ()
+    return [one for one in collectives if (one.operation, one.axis) == ("all-reduce", "data")]
 
 
 def refuse_shared_devices(backend: str, job: Job) -> None:
@@ -92,84 +79,85 @@ def num_devices_of_jax() -> int:
     return int(done.stdout) if done.returncode == 0 else 0
 
 
-def _split(backend: str, job: Job) -> dict[str, str | None]:
-    plan, family = job.plan.parallelism, job.model.family
-    wrong = None
-    if plan.tensor * plan.pipeline > 1 and backend not in BACKENDS:
-        wrong = "it has data ranks alone; set both to 1"
-    elif plan.tensor * plan.pipeline > 1 and family == "convolution":
-        wrong = "a convolutional network is not split over tensor or pipeline ranks; set both to 1"
-    elif backend == "torch" and family == "state-space" and plan.tensor > 1:
-        wrong = "a state-space network is not split over tensor ranks; set tensor to 1"
-    return {"tensor or pipeline": wrong}
-
-
-def _shared(backend: str, job: Job) -> dict[str, str | None]:
-    family, method, wrong = job.model.family, job.plan.parallelism.context_method, None
-    if job.plan.parallelism.context == 1:
-        return {}
+def _split(backend: str, job: Job) -> Iterator[tuple[str, str]]:
+    plan, key = job.plan.parallelism, "tensor or pipeline"
+    if plan.tensor * plan.pipeline == 1:
+        return
     if backend not in BACKENDS:
-        wrong = "set it to 1"
-    elif family != "transformer":
-        wrong = f"ranks share a sequence by the keys of attention, which a {family} network has not; set it to 1"
-    is_other = method not in (None, "all-gather")
-    other = "attention gathers keys and values; set it to all-gather" if is_other else None
-    return {"context": wrong, "context_method": other}
+        yield key, "it has data ranks alone; set both to 1"
+    if job.model.family == "convolution":
+        yield key, "a convolutional network is not split over tensor or pipeline ranks; set both to 1"
+    if backend == "torch" and job.model.family == "state-space" and plan.tensor > 1:
+        yield key, "a state-space network is not split over tensor ranks; set tensor to 1"
 
 
-def _of_experts(backend: str, job: Job) -> dict[str, str | None]:
-    plan, model = job.plan.parallelism, job.model
-    if not model.num_experts:
-        return {"expert": None if plan.expert == 1 else "the model has no experts; set it to 1"}
-    wrong, order = None, plan.order
+def _shared(backend: str, job: Job) -> Iterator[tuple[str, str]]:
+    plan, family = job.plan.parallelism, job.model.family
+    if plan.context == 1:
+        return
+    if backend not in BACKENDS:
+        yield "context", "set it to 1"
+    if family != "transformer":
+        why = f"ranks share a sequence by the keys of attention, which a {family} network has not; set it to 1"
+        yield "context", why
+    if plan.context_method not in (None, "all-gather"):
+        yield "context_method", "attention gathers keys and values; set it to all-gather"
+
+
+def _of_experts(backend: str, job: Job) -> Iterator[tuple[str, str]]:
+    plan, num_experts, order = job.plan.parallelism, job.model.num_experts, job.plan.parallelism.order
+    if not num_experts:
+        if plan.expert > 1:
+            yield "expert", "the model has no experts; set it to 1"
+        return
     if backend != "torch":
-        wrong = "it has no mixture of experts; train with torch, or without model.experts"
-    elif model.num_experts % plan.expert:
-        wrong = f"{plan.expert} ranks do not divide {model.num_experts} experts"
-    is_inner = "expert" not in order or order.index("expert") == order.index("data") - 1
-    return {
-        "expert": wrong,
-        "tensor": None if plan.tensor == 1 else "experts are not split over tensor ranks; set it to 1",
-        "expert_tensor": None if plan.expert_tensor in (None, 1) else "experts are not split; set it to 1",
-        "order": None if is_inner or plan.expert == 1 else "expert ranks are neighbours of data; name them before it",
-    }
+        yield "expert", "it has no mixture of experts; train with torch, or without model.experts"
+    if num_experts % plan.expert:
+        yield "expert", f"{plan.expert} ranks do not divide {num_experts} experts"
+    if plan.tensor > 1:
+        yield "tensor", "experts are not split over tensor ranks; set it to 1"
+    if plan.expert_tensor not in (None, 1):
+        yield "expert_tensor", "experts are not split; set it to 1"
+    if plan.expert > 1 and "expert" in order and order.index("expert") != order.index("data") - 1:
+        yield "order", "expert ranks are neighbours of data; name them before it"
 
 
-def _sharded(backend: str, job: Job) -> dict[str, str | None]:
-    plan, wrong = job.plan.parallelism, None
-    if backend == "torch" and plan.sharding in ("gradients", "parameters") and plan.tensor * plan.pipeline > 1:
-        wrong = "with tensor or pipeline ranks the optimizer alone is sharded"
-    elif plan.expert > 1 and plan.sharding in ("gradients", "parameters"):
-        wrong = "with expert ranks the optimizer alone is sharded"
-    elif backend == "jax" and plan.sharding == "parameters" and plan.pipeline > 1:
-        wrong = "with a pipeline the optimizer is sharded, or gradients"
-    return {"sharding": wrong, "tensor, pipeline or sharding": _compressed(backend, job)}
-
-
-def _compressed(backend: str, job: Job) -> str | None:
+def _sharded(backend: str, job: Job) -> Iterator[tuple[str, str]]:
     plan, communication = job.plan.parallelism, job.plan.communication
+    if plan.sharding in ("gradients", "parameters"):
+        if backend == "torch" and plan.tensor * plan.pipeline > 1:
+            yield "sharding", "with tensor or pipeline ranks the optimizer alone is sharded"
+        if plan.expert > 1:
+            yield "sharding", "with expert ranks the optimizer alone is sharded"
+    if backend == "jax" and plan.sharding == "parameters" and plan.pipeline > 1:
+        yield "sharding", "with a pipeline the optimizer is sharded, or gradients"
     compression = communication.compression if communication is not None else None
     allowed = ("none", "optimizer") if backend == "torch" else ("none",)
     is_whole = plan.tensor * plan.pipeline * plan.expert == 1 and plan.sharding in allowed
-    if is_whole or compression is None or compression.method == "none":
-        return None
-    return (
-        f"compression by {compression.method} needs whole replicas: set sharding to {' or '.join(allowed)}, "
-        "tensor, pipeline and expert to 1"
-    )
+    if not is_whole and compression is not None and compression.method != "none":
+        needs = f"needs whole replicas: set sharding to {' or '.join(allowed)}, tensor, pipeline and expert to 1"
+        yield "tensor, pipeline or sharding", f"compression by {compression.method} {needs}"
 
 
-def _staged(backend: str, job: Job) -> dict[str, str | None]:
+def _staged(backend: str, job: Job) -> Iterator[tuple[str, str]]:
     plan, num_layers = job.plan.parallelism, job.model.num_layers
     if plan.pipeline == 1:
-        return {}
-    offered, asked = _SCHEDULES.get(backend, ()), plan.schedule
+        return
+    offered = _SCHEDULES.get(backend, ())
+    if plan.schedule is not None and plan.schedule not in offered:
+        yield "schedule", f"a pipeline runs by {' or '.join(offered)}, not by {plan.schedule}"
+    if plan.num_virtual_stages > 1:
+        yield "num_virtual_stages", "set it to 1"
     each, more = divmod(num_layers, plan.pipeline)
     layers = tuple(each + (stage < more) for stage in range(plan.pipeline))
-    is_known, is_even = asked is None or asked in offered, backend != "jax" or not more
-    return {
-        "schedule": None if is_known else f"a pipeline runs by {' or '.join(offered)}, not by {asked}",
-        "num_virtual_stages": "set it to 1" if plan.num_virtual_stages > 1 else None,
-        "stage_layers": None if plan.stage_layers in ((), layers) else f"its stages hold {layers} layers",
-        "pipeline": None if is_even else f"{plan.pipeline} stages do not divide {num_layers} layers evenly",
-    }
+    if plan.stage_layers not in ((), layers):
+        yield "stage_layers", f"its stages hold {layers} layers"
+    if backend == "jax" and more:
+        yield "pipeline", f"{plan.pipeline} stages do not divide {num_layers} layers evenly"
+
+
+def _summed(job: Job) -> Iterator[tuple[str, str]]:
+    asked = {choice.algorithm for choice in _choices(job.plan.communication)}
+    if unknown := asked - set(_ALL_REDUCES):
+        why = f"gradients are summed by {' or '.join(_ALL_REDUCES)}, not by {', '.join(sorted(unknown))}"
+        yield "communication.collectives", why

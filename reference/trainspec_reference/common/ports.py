@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, IntFlag
-from typing import Protocol
+from enum import IntFlag
+from typing import Literal, Protocol
 
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.state import TrainerState
@@ -20,19 +20,6 @@ class Wish(IntFlag):
     """Save, then continue."""
     STOP = 2
     """Save, then end: the platform takes the machines away."""
-    REFORM = 4
-    """End without a save: another formation is waiting."""
-
-
-class Outcome(Enum):
-    """Why the loop of a formation ended."""
-
-    COMPLETED = "completed"
-    """All steps are done and saved."""
-    STOPPED = "preempted"
-    """`Wish.STOP` was granted, and the state is saved."""
-    REFORM = "reform"
-    """`Wish.REFORM` was granted: leave this formation, join the next one."""
 
 
 class Ports(Protocol):
@@ -85,6 +72,13 @@ class TrainingFaultError(RuntimeError):
         action: what the plan wants: `rollback` to the newest good checkpoint, or `stop`.
     """
 
-    def __init__(self, kind: str, reason: str, *, rank: int | None = None, action: str = "rollback") -> None:
+    def __init__(
+        self,
+        kind: Literal["numeric", "corruption"],
+        reason: str,
+        *,
+        rank: int | None = None,
+        action: str = "rollback",
+    ) -> None:
         super().__init__(reason)
         self.kind, self.rank, self.action = kind, rank, action

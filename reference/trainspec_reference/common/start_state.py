@@ -6,10 +6,9 @@ from pathlib import Path
 
 from trainspec_reference.common import messages as say
 from trainspec_reference.common.backend import Backend, CheckpointUnreadableError
-from trainspec_reference.common.checkpoints import TRAINER_FILE
+from trainspec_reference.common.checkpoints import TRAINER_FILE, recorded_digest
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.ports import Surroundings
-from trainspec_reference.common.restart_state import recorded_digest
 from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.weights import initial_weights
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import trainspec_record
 from trainspec_record.identity import VISIBLE
-from trainspec_record.noise.estimate import Norms
 from trainspec_record.noise.meter import NoiseMeter, NoiseSettings
 from trainspec_reference.common.backend import Formation
 from trainspec_reference.common.batch_schedule import shares
@@ -24,11 +23,8 @@ from trainspec_validate.performance.derived.plan import shape_of
 if TYPE_CHECKING:
     from trainspec_record.recording import Run
     from trainspec_record.silent import SilentRun
-    from trainspec_reference.common.ports import Surroundings
 
 Recorder: TypeAlias = "Run | SilentRun"
-_SETTLE_SECONDS = 2.0
-"""Longest wait for a record to be written: a disk that hangs must not stop a save for ever."""
 
 
 def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Recorder:
@@ -59,17 +55,6 @@ def begin(job: Job, formation: Formation, documents: Sequence[Path] = ()) -> Rec
         flops_convention=convention,
         report_interval_steps=telemetry.step_interval if telemetry else 1,
     )
-
-
-def hurry(surroundings: Surroundings) -> None:
-    """Write the stream of the job now, concurrently with training, so that a killed rank 0 loses no update."""
-    if surroundings.formation.rank == 0:
-        surroundings.recorder.flush(0.0)
-
-
-def settle(surroundings: Surroundings) -> None:
-    """Wait until what was recorded is in the files: what comes next relies on it."""
-    surroundings.recorder.flush(_SETTLE_SECONDS)
 
 
 def flops_per_token(model: Model, convention: str, sequence_length: int) -> float | None:
@@ -112,17 +97,10 @@ class StepTimes:
         self._open.close()
 
 
-class NoiseLog:
+def noise_log(job: Job, num_data_ranks: int, recorder: Recorder) -> NoiseMeter | None:
     """Writes the gradient noise of a run, averaged and with intervals; each attempt begins its averages anew."""
-
-    def __init__(self, job: Job, num_data_ranks: int, recorder: Recorder) -> None:
-        settings = _noise_settings(job, num_data_ranks)
-        self._meter = NoiseMeter(settings, recorder) if settings is not None else None
-
-    def add(self, group_units: Sequence[float], group_squared_norms: Sequence[float], norm: float) -> None:
-        """Norms of one step, before clipping."""
-        if self._meter is not None:
-            self._meter.add(Norms.of_groups(group_units, group_squared_norms, norm**2))
+    settings = _noise_settings(job, num_data_ranks)
+    return NoiseMeter(settings, recorder) if settings is not None else None
 
 
 def _noise_settings(job: Job, num_data_ranks: int) -> NoiseSettings | None:

@@ -12,10 +12,10 @@ from trainspec_reference.common.batch_schedule import LearningRates, StepBatch, 
 from trainspec_reference.common.data import Feed, Loaded
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.noise_scale import NoiseMeter
-from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
+from trainspec_reference.common.ports import Surroundings, TrainingFaultError, Wish
 from trainspec_reference.common.ranks import RankGrid
 from trainspec_reference.common.state import TrainerState
-from trainspec_reference.common.telemetry import NoiseLog, StepTimes
+from trainspec_reference.common.telemetry import StepTimes, noise_log
 from trainspec_reference.common.trace import number
 from trainspec_validate.documents.types.trace import Decision, FaultSeen, StepDone
 
@@ -98,14 +98,14 @@ class Trainer:
         self._rates = LearningRates(job.rates, batch)
         per_sample = job.model.num_targets_per_sample
         self._meter = NoiseMeter(batch.noise_scale, per_sample, batch.micro_sequences) if batch.noise_scale else None
-        self._noise_log = NoiseLog(job, grid.degrees["data"], surroundings.recorder)
+        self._noise_log = noise_log(job, grid.degrees["data"], surroundings.recorder)
         self._stopwatch = Stopwatch(job.rebalance_interval_steps or 1)
         self._saved_step, self._saved_at = state.step, time.monotonic()
         self.state = state if len(state.shares) == grid.degrees["data"] else replace(state, shares=())
         """After the last completed step."""
 
-    def run(self) -> Outcome:
-        """Train until all steps are done, or a wish ends the loop at a boundary between steps.
+    def run(self) -> bool:
+        """Train until all steps are done; gives whether a wish has stopped the loop before, at a boundary of steps.
 
         Raises:
             PeerLostError: a peer is gone; `state` is that after the last step that this rank completed.
@@ -114,16 +114,14 @@ class Trainer:
         try:
             while self.state.step < self.job.num_steps:
                 wish = self._wish()
-                if wish & Wish.REFORM:
-                    return Outcome.REFORM
-                if wish & (Wish.SAVE | Wish.STOP):
+                if wish:
                     self._save()
                 if wish & Wish.STOP:
-                    return Outcome.STOPPED
+                    return True
                 self._step()
                 self._between_steps()
             self._save()
-            return Outcome.COMPLETED
+            return False
         finally:
             self._feed.close()
 
@@ -234,10 +232,11 @@ class Trainer:
             self.state = replace(state, num_skipped=state.num_skipped + 1, num_skipped_in_a_row=in_a_row)
             return
         state = replace(state, step=state.step + 1, num_skipped_in_a_row=0)
-        reading = self._meter.reading(gradients) if self._meter else None
-        if self._meter and reading is not None:
-            state = replace(state, noise=state.noise.after(reading))
-            self._noise_log.add(*self._meter.groups(gradients), gradients.norm)
+        norms = self._meter.norms(gradients) if self._meter else None
+        if norms is not None:
+            state = replace(state, noise=state.noise.after(norms.signal_sq, norms.noise_trace))
+            if self._noise_log is not None:
+                self._noise_log.add(norms)
         decided = self._feed.schedule.decided(state)
         self.state = state if decided is None else replace(state, global_sequences=decided)
 

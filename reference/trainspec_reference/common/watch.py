@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
 from trainspec_reference.common import messages as say
-from trainspec_reference.common.crew import Worker
-from trainspec_reference.common.saves import Saves
 from trainspec_validate.documents.types.checkpoint import CheckpointPolicy
 
 _KEPT_STEPS = 64
@@ -94,6 +92,20 @@ class Watch:
         self._marks = {number: _Mark() for number in self.members}
         self._last_progress = self._began = self.now()
 
+    def hear(self, worker: int, message: say.FromWorker) -> None:
+        """Take a worker's report of its progress."""
+        match message:
+            case say.Ready(step=step):
+                self.ready(worker, step)
+            case say.Arrived(step=step):
+                self.arrived(worker, step)
+            case say.Done(step=step):
+                self.done(worker, step)
+            case say.Pausing():
+                self.waits(worker)
+            case say.Begun() | say.Written() | say.Hashed() | say.Unsaved() | say.Finished():
+                self._last_progress = self.now()
+
     def ready(self, worker: int, step: int) -> None:
         """A worker holds the state that it starts from."""
         self._marks[worker] = _Mark(step, step)
@@ -120,10 +132,6 @@ class Watch:
             self._first_step_seconds = self._last_progress - self._began
         self.completed, self._last_step = lowest, self._last_progress
         return True
-
-    def saved(self) -> None:
-        """A save made progress."""
-        self._last_progress = self.now()
 
     def waits(self, worker: int) -> None:
         """A worker waits for the end of a save."""
@@ -155,85 +163,3 @@ class Watch:
 def silent(heard: Iterable[tuple[int, float]], limit_seconds: float, now: float) -> frozenset[int]:
     """Workers that have not answered for too long, by when they were heard last."""
     return frozenset(number for number, last in heard if now - last > limit_seconds)
-
-
-class Team:
-    """Workers that train together, in the order of their ranks."""
-
-    def __init__(self, number: int, members: Sequence[Worker], watch: Watch, saves: Saves) -> None:
-        self.number, self.watch, self.saves = number, watch, saves
-        self.members = list(members)
-        self.hosts = tuple(member.host or "" for member in members)
-        self.left: dict[int, say.Left] = {}
-        """What each worker said when it left, by its number."""
-        self.finished: dict[int, say.Finished] = {}
-        self.counters: tuple[int, dict[str, float]] | None = None
-        """What the recorder has counted, and after which update."""
-
-    def rank_of(self, number: int) -> int | None:
-        """Rank of a worker; None where it is none of this team."""
-        return next((rank for rank, member in enumerate(self.members) if member.number == number), None)
-
-    @property
-    def living(self) -> list[Worker]:
-        """Members that have a process within reach."""
-        return [member for member in self.members if member.is_alive]
-
-    @property
-    def has_left(self) -> bool:
-        """Whether the formation has no members any more."""
-        return all(member.number in self.left for member in self.living)
-
-    @property
-    def has_finished(self) -> bool:
-        """Whether all members have done what they were asked for."""
-        return len(self.finished) == len(self.members)
-
-    def tell(self, message: say.FromController) -> None:
-        """Say something to all members that live."""
-        for member in self.living:
-            member.tell(message)
-
-    def progress(self, number: int, message: say.FromWorker) -> None:
-        """Take a worker's report of an update.
-
-        Raises:
-            DivergedError: replicas hold different states.
-        """
-        match message:
-            case say.Ready(step=step):
-                self.watch.ready(number, step)
-            case say.Arrived(step=step):
-                self.watch.arrived(number, step)
-            case say.Done(step=step, counters=counters):
-                self.watch.done(number, step)
-                if counters is not None:
-                    self.counters = step, counters
-            case say.Pausing():
-                self.watch.waits(number)
-            case say.Left():
-                self.left[number] = message
-            case say.Finished():
-                self.finished[number] = message
-                self.watch.saved()
-            case _:
-                self.save(number, message)
-
-    def save(self, number: int, message: say.FromWorker) -> None:
-        """Take a worker's report of a save.
-
-        Raises:
-            DivergedError: replicas hold different states.
-        """
-        match message:
-            case say.Begun():
-                self.saves.begun(number, message)
-            case say.Written():
-                self.saves.written(number, message)
-            case say.Hashed():
-                self.saves.hashed(number, message)
-            case say.Unsaved():
-                self.saves.unsaved(number, message)
-            case _:
-                return
-        self.watch.saved()

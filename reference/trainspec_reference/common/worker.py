@@ -10,6 +10,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
+from typing import Any
 
 from trainspec_reference.common import messages as say
 from trainspec_reference.common import telemetry
@@ -17,64 +18,13 @@ from trainspec_reference.common.backend import Backend, CheckpointUnreadableErro
 from trainspec_reference.common.channel import Link
 from trainspec_reference.common.crew import CONTROLLER, LEASE, NUMBER, TOKEN, die_with_parent
 from trainspec_reference.common.decisions import replicas_are_whole
-from trainspec_reference.common.ports import Outcome, Surroundings, TrainingFaultError, Wish
+from trainspec_reference.common.ports import Surroundings, TrainingFaultError, Wish
 from trainspec_reference.common.run_settings import Assignment
-from trainspec_reference.common.saver import Saver
+from trainspec_reference.common.saver import WorkerPorts
 from trainspec_reference.common.start_state import StartState
-from trainspec_reference.common.state import TrainerState
 from trainspec_reference.common.trace import TraceWriter
 from trainspec_reference.common.trainer import Trainer
 from trainspec_validate.documents.types import trace
-
-
-class WorkerPorts:
-    """Connection of the loop to the controller: reports, and requests received."""
-
-    def __init__(self, link: Link, saver: Saver) -> None:
-        self._link, self._saver = link, saver
-        self._wish = Wish.NONE
-        self._is_over = False
-        self.surroundings: Surroundings | None = None
-
-    def wish(self, wish: Wish) -> None:
-        """Have the loop do something at its next boundary; called by the thread of the channel."""
-        self._wish |= wish
-
-    def end(self) -> None:
-        """Have the next call of the loop fail: the formation is over; called by the thread of the channel."""
-        self._is_over = True
-        self._saver.abandon()
-
-    def _check(self) -> int:
-        if self._is_over or self.surroundings is None:
-            raise PeerLostError("the formation is over")
-        return self.surroundings.formation.number
-
-    def wishes(self) -> Wish:
-        """As `Ports.wishes`."""
-        self._check()
-        given, self._wish = self._wish, Wish.NONE
-        return given
-
-    def arrived(self, step: int) -> None:
-        """As `Ports.arrived`."""
-        self._link.say(say.Arrived(formation=self._check(), step=step))
-
-    def done(self, step: int) -> None:
-        """As `Ports.done`."""
-        formation = self._check()
-        counters: dict[str, float] = {}
-        if self.surroundings is not None:
-            counters = self.surroundings.recorder.state()
-            telemetry.hurry(self.surroundings)
-        self._link.say(say.Done(formation=formation, step=step, counters=counters or None))
-
-    def save(self, state: TrainerState) -> None:
-        """As `Ports.save`."""
-        self._check()
-        if self.surroundings is not None:
-            self._saver.begin(self.surroundings, state)
-
 
 CONTROLLER_GONE = 4
 """Exit status of a worker whose controller is gone."""
@@ -92,7 +42,6 @@ class WorkerProcess:
         self._over = -1
         """The newest formation that is over."""
         self._ports: WorkerPorts | None = None
-        self._saver: Saver | None = None
         self._recorder: telemetry.Recorder | None = None
         self._has_told = False
 
@@ -105,11 +54,11 @@ class WorkerProcess:
                 if self._ports:
                     self._ports.wish(Wish.STOP)
             case say.Write() | say.Hash() | say.SaveEnded():
-                if self._saver:
-                    self._saver.heard(message)
+                if self._ports:
+                    self._ports.heard(message)
             case say.Form():
-                self._saver = Saver(self._backend, self._link, is_asynchronous=self._is_asynchronous)
-                self._ports = WorkerPorts(self._link, self._saver)
+                is_asynchronous = self._job.policy is not None and self._job.policy.save.mode == "asynchronous"
+                self._ports = WorkerPorts(self._backend, self._link, is_asynchronous=is_asynchronous)
                 self._orders.put(message)
             case say.Leave(formation=number):
                 self._over = number
@@ -120,10 +69,6 @@ class WorkerProcess:
                     self._backend.abort()
             case say.Exit():
                 self._orders.put(message)
-
-    @property
-    def _is_asynchronous(self) -> bool:
-        return self._job.policy is not None and self._job.policy.save.mode == "asynchronous"
 
     def run(self) -> None:
         """Do what the controller says until it says that it is over."""
@@ -148,41 +93,39 @@ class WorkerProcess:
             self._link.say(message)
             self._leave("fault", error)
 
-    def _tried(self, form: say.Form) -> tuple[say.FromWorker, str] | None:
+    def _tried(self, form: say.Form) -> tuple[say.Ended, str] | None:
         """What ended a formation early, to be told, and the name of the error; None where nothing did."""
         try:
             self._train(form)
         except PeerLostError as error:
-            return say.Lost(formation=form.formation, reason=str(error)[:4096]), type(error).__name__
+            return _ended(form, error, kind="network")
         except TrainingFaultError as error:
             self._start.forget()
-            return _trouble(form.formation, error), type(error).__name__
+            return _ended(form, error, kind=error.kind, rank=error.rank, is_final=error.action == "stop")
         except CheckpointUnreadableError as error:
             self._start.forget()
-            name, reason = form.start.checkpoint or "", str(error)[:4096]
-            return say.Refused(formation=form.formation, checkpoint=name, reason=reason), type(error).__name__
+            return _ended(form, error, kind="storage", checkpoint=form.start.checkpoint)
         return None
 
     def _train(self, form: say.Form) -> None:
-        if self._ports is None or self._saver is None or self._over >= form.formation:
+        ports = self._ports
+        if ports is None or self._over >= form.formation:
             raise PeerLostError("the formation is over")
         formation = Formation(form.formation, form.rank, form.hosts, form.address, form.timeout_seconds)
         self._introduce(formation)
         self._backend.join(formation)
         self._recorder = telemetry.begin(self._job, formation, self._assignment.documents)
-        surroundings = Surroundings(formation, self._ports, self._trace, self._recorder)
-        self._ports.surroundings = surroundings
+        ports.surroundings = surroundings = Surroundings(formation, ports, self._trace, self._recorder)
         state = self._start.take(form.start, surroundings)
         self._link.say(say.Ready(formation=form.formation, step=state.step))
-        if form.save_first:
-            self._ports.save(state)
+        if form.start.save_first:
+            ports.save(state)
         trainer = Trainer(self._job, self._backend, surroundings, state)
         try:
-            outcome = trainer.run()
-            self._saver.wait(form.formation)
+            was_stopped = trainer.run()
+            ports.wait()
         finally:
             self._start.held = trainer.state
-        was_stopped = outcome is Outcome.STOPPED
         digest = self._backend.digest()
         self._end_recording("preempted" if was_stopped else "completed")
         self._link.say(
@@ -222,14 +165,8 @@ class WorkerProcess:
             self._recorder = None
 
 
-def _trouble(formation: int, error: TrainingFaultError) -> say.Trouble:
-    return say.Trouble(
-        formation=formation,
-        kind="corruption" if error.kind == "corruption" else "numeric",
-        reason=str(error)[:4096],
-        rank=error.rank,
-        is_final=error.action == "stop",
-    )
+def _ended(form: say.Form, error: Exception, **facts: Any) -> tuple[say.Ended, str]:
+    return say.Ended(formation=form.formation, reason=str(error)[:4096], **facts), type(error).__name__
 
 
 def _tell_failure(link: Link, error: BaseException) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,6 @@ from trainspec_reference.common.data import uncounted
 from trainspec_reference.common.job import Job
 from trainspec_reference.common.offers import refuse
 from trainspec_reference.common.ranks import RankGrid
-from trainspec_reference.torch import checkpoint
 from trainspec_reference.torch.checkpoint import NUM_RANKS, PARAMETERS, UPDATES, Box, HostSnapshot, library
 from trainspec_reference.torch.groups import Groups, gather_noise, let_go
 from trainspec_reference.torch.models import make_model
@@ -28,15 +26,12 @@ from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import (
     generator_states,
-    parameter_dtype,
     prepare,
     restore_generators,
     seed_generators,
 )
 from trainspec_reference.torch.replica import Replica
-
-if TYPE_CHECKING:
-    from trainspec_reference.torch.sharded import ShardedReplica
+from trainspec_reference.torch.state import State
 
 
 class TorchBackend:
@@ -48,9 +43,8 @@ class TorchBackend:
         refuse("torch", job)
         self._job, self._plan = job, job.plan
         self._device = torch.device(job.device)
-        self._dtype = parameter_dtype(job.plan.precision)
         self._groups: Groups | None = None
-        self._replica: Replica | ShardedReplica | None = None
+        self._replica: State | None = None
         self._norm = 0.0
         prepare(job.plan.precision)
 
@@ -84,15 +78,10 @@ class TorchBackend:
 
     def build(self, weights: Weights) -> None:
         """Make the model from global weights, with fresh moments and a random state of this rank."""
-        groups = self._joined()
-        part = groups.part
+        part = self._joined().part
         self._model = make_model(self._job.model, part).to(self._device)
         self._model.keep = keeper(self._plan.memory.activation_policy if self._plan.memory else "none")
-        names = [name.replace(".", "/") for name, _ in self._model.named_parameters()]
-        self._shapes = {name: part.region(name, weights[name].shape).whole_shape for name in sorted(weights)}
-        regions = {name: part.region(name, weights[name].shape) for name in names}
-        self._replica = self._kind()(self._job, self._model, regions, self._dtype)
-        self._replica.load(weights)
+        self._replica = self._kind()(self._job, self._model, part, weights)
         self._connect(self._replica)
         self._seed()
 
@@ -114,7 +103,6 @@ class TorchBackend:
         loss = self._passes.train(micro_batches, loss_scale / num_targets, exchange).cpu()
         arrived()
         exposed_seconds = exchange.wait()
-        replica.join_copies()
         counts = groups.part.is_last and not groups.part.tensor_rank
         sums = torch.stack((loss / num_targets * counts, replica.squared_norm().cpu()))
         total_loss, squared_norm = groups.sum_of(sums.to(self._device)).tolist()
@@ -157,11 +145,11 @@ class TorchBackend:
         if rank == 0:
             boxes[UPDATES] = Box.whole(torch.tensor([replica.num_updates]))
             boxes[NUM_RANKS] = Box.whole(torch.tensor([groups.formation.num_ranks]))
-        return HostSnapshot(boxes)
+        return boxes
 
     def write(self, snapshot: Snapshot, directory: Path) -> None:
         """Write a snapshot as a distributed checkpoint, with the exchange on a group of its own."""
-        if not isinstance(snapshot, HostSnapshot):
+        if not isinstance(snapshot, dict):
             raise TypeError("the snapshot is of another backend")
         library().write(snapshot, directory, self._joined().files)
 
@@ -187,19 +175,19 @@ class TorchBackend:
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
         """Global parameters by name."""
-        whole = checkpoint.global_tensors(PARAMETERS, self._built(), self._shapes, self._joined(), self._dtype)
+        whole = self._built().global_tensors(PARAMETERS)
         return {name: plain_shape(name, tensor.numpy()).astype(np.float32) for name, tensor in whole}
 
     def digest(self) -> str:
         """State digest, of tensors that this rank holds whole from its own copies."""
-        return checkpoint.digest(self._built(), self._shapes, self._joined(), self._dtype)
+        return self._built().digest()
 
     def agree(self, value: float) -> tuple[float, ...]:
         """The value of each rank."""
         local = torch.tensor(value, dtype=torch.float64, device=self._device)
         return tuple(self._joined().all_of(local).tolist())
 
-    def _connect(self, replica: Replica | ShardedReplica) -> None:
+    def _connect(self, replica: State) -> None:
         groups = self._joined()
         replica.connect(groups)
         if isinstance(self._model, TransformerModel):
@@ -210,7 +198,7 @@ class TorchBackend:
     def _is_divided(self) -> bool:
         return self._plan.parallelism.sharding in ("gradients", "parameters") or self._joined().part.num_parts > 1
 
-    def _kind(self) -> type[Replica | ShardedReplica]:
+    def _kind(self) -> type[State]:
         if self._plan.parallelism.sharding not in ("gradients", "parameters") or self._joined().copies is None:
             return Replica
         from trainspec_reference.torch.sharded import ShardedReplica  # noqa: PLC0415 - it takes a second to load
@@ -240,7 +228,7 @@ class TorchBackend:
             raise RuntimeError("the backend has not joined a formation: call join first")
         return self._groups
 
-    def _built(self) -> Replica | ShardedReplica:
+    def _built(self) -> State:
         if self._replica is None:
             raise RuntimeError("the backend has no model: build one first")
         return self._replica

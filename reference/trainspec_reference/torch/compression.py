@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from trainspec_reference.common.backend import CheckpointUnreadableError
 from trainspec_reference.torch.checkpoint import Box, host_copy, library
 from trainspec_reference.torch.exchange import Bucket, Sum
-from trainspec_reference.torch.flat import FlatState, Span, boxes_of
+from trainspec_reference.torch.flat import FlatBuffers, Span
 from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_reference.torch.parallel import all_gather_flat
 from trainspec_validate.documents.types.communication import Compression
@@ -106,10 +106,10 @@ class PowerSgd(Compressor):
     Source: arXiv:1905.13727, algorithm 1.
     """
 
-    def __init__(self, rank: int, state: FlatState) -> None:
+    def __init__(self, rank: int, flat: FlatBuffers) -> None:
         self._rank, self._next = rank, dict[str, torch.Tensor]()
         self.factors: Mapping[str, torch.Tensor] = {
-            span.region.name: self._start(span, state) for span in state.spans if self._is_thin(span)
+            span.region.name: self._start(span, flat.parameters) for span in flat.spans if self._is_thin(span)
         }
 
     def send(self, bucket: Bucket, total: Sum) -> torch.Tensor:
@@ -149,13 +149,13 @@ class PowerSgd(Compressor):
         rows, columns = span.region.shape[0], (span.stop - span.start) // span.region.shape[0]
         return span.region.has_decay and (rows + columns) * self._rank * MIN_RATE < rows * columns
 
-    def _start(self, span: Span, state: FlatState) -> torch.Tensor:
+    def _start(self, span: Span, like: torch.Tensor) -> torch.Tensor:
         """Random numbers that are the same on every rank."""
         columns = (span.stop - span.start) // span.region.shape[0]
         words = hashlib.sha256(span.region.name.encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(words[:8], "little", signed=True))
         factor = torch.randn(columns, self._rank, generator=generator, dtype=torch.float64)
-        return factor.to(state.parameters)
+        return factor.to(like)
 
 
 def _sum_together(tensors: list[torch.Tensor], total: Sum) -> None:
@@ -167,7 +167,7 @@ def _sum_together(tensors: list[torch.Tensor], total: Sum) -> None:
             tensor.copy_(part.view(tensor.shape))
 
 
-def make_compressor(plan: Compression, state: FlatState, group: dist.ProcessGroup) -> Compressor:
+def make_compressor(plan: Compression, flat: FlatBuffers, group: dist.ProcessGroup) -> Compressor:
     """The compressor that a plan asks for.
 
     Raises:
@@ -178,7 +178,7 @@ def make_compressor(plan: Compression, state: FlatState, group: dist.ProcessGrou
     if plan.method == "top-k" and plan.density is not None:
         return TopK(plan.density, group)
     if plan.method == "power-sgd" and plan.rank is not None:
-        return PowerSgd(plan.rank, state)
+        return PowerSgd(plan.rank, flat)
     raise ValueError(
         f"compression by {plan.method} is not one of fp16, bf16, power-sgd with a rank, top-k with a density"
     )
@@ -193,9 +193,10 @@ class Feedback:
     The residual is added to the gradient of the next step; a step that is discarded leaves it unchanged.
     """
 
-    def __init__(self, plan: Compression, state: FlatState) -> None:
-        self._plan, self._state = plan, state
-        self.residual, self._pending = (torch.zeros_like(state.parameters) for _ in range(2))
+    def __init__(self, plan: Compression, flat: FlatBuffers, num_updates: Callable[[], int]) -> None:
+        """`num_updates` tells how many optimizer steps were applied."""
+        self._plan, self._flat, self._num_updates = plan, flat, num_updates
+        self.residual, self._pending = (torch.zeros_like(flat.parameters) for _ in range(2))
         self._rank, self._num_ranks = 0, 0
         self._num_pending = 0
         """Entries of `_pending` that are of the step that was sent last."""
@@ -210,7 +211,7 @@ class Feedback:
         """
         if groups.grid.num_ranks != groups.num_copies:
             raise ValueError("compression requires ranks that hold the whole model")
-        self._groups, self._rank, num_ranks = groups, groups.copy, groups.num_copies
+        self._rank, num_ranks = groups.copy, groups.num_copies
         if self._num_ranks not in (0, num_ranks):
             if self._plan.residual_on_resize == "refuse":
                 raise ValueError(f"the plan refuses {num_ranks} data ranks for the residuals of {self._num_ranks}")
@@ -218,14 +219,13 @@ class Feedback:
                 self.forget()
         factors = self.factors
         self._num_ranks = num_ranks
-        self.compressor = make_compressor(self._plan, self._state, groups.copies) if groups.copies else None
+        self.compressor = make_compressor(self._plan, self._flat, groups.copies) if groups.copies else None
         for name, factor in self.factors.items():
             factor.copy_(factors.get(name, factor))
 
     def disconnect(self) -> None:
         """Send no more; what was learnt stays."""
         self._learnt, self.compressor = self.factors, None
-        del self._groups
 
     def reduce(self, bucket: Bucket, total: Sum) -> None:
         """Replace the bucket's gradient by the sum of what all ranks sent, or by the sum before the first such step."""
@@ -266,8 +266,7 @@ class Feedback:
 
     def copied_boxes(self) -> dict[str, Box]:
         """Copies of this rank's residual, and of what all ranks have learnt alike from the first of them."""
-        spans = self._state.spans if self._plan.error_feedback else ()
-        boxes = dict(boxes_of(f"{RESIDUAL}/{self._rank}", host_copy(self.residual), 0, spans, self._groups))
+        boxes = self._boxes(self._rank, host_copy(self.residual)) if self._plan.error_feedback else {}
         if self._rank == 0:
             boxes |= {f"{FACTOR}/{name}": Box.whole(host_copy(factor)) for name, factor in self.factors.items()}
         return boxes
@@ -283,7 +282,7 @@ class Feedback:
         self.forget()
         for writer in self._inherited(writers, directory):
             found = torch.zeros_like(self.residual, device="cpu")
-            library().read(dict(boxes_of(f"{RESIDUAL}/{writer}", found, 0, self._state.spans, self._groups)), directory)
+            library().read(self._boxes(writer, found), directory)
             self.residual += found.to(self.residual.device)
         found_factors = {
             f"{FACTOR}/{name}": factor for name, factor in self.factors.items() if f"{FACTOR}/{name}" in names
@@ -292,6 +291,9 @@ class Feedback:
         library().read(hosted, directory)
         for name, factor in found_factors.items():
             factor.copy_(hosted[name].tensor)
+
+    def _boxes(self, writer: int, residual: torch.Tensor) -> dict[str, Box]:
+        return {f"{RESIDUAL}/{writer}/{span.region.name}": Box.whole(span.of(residual)) for span in self._flat.spans}
 
     def _inherited(self, writers: list[int], directory: Path) -> Iterator[int]:
         """Ranks of the checkpoint whose residual this rank takes over."""
@@ -313,4 +315,4 @@ class Feedback:
 
     @property
     def _has_begun(self) -> bool:
-        return self._state.num_updates + 1 >= (self._plan.start_step or 0)
+        return self._num_updates() + 1 >= (self._plan.start_step or 0)

@@ -98,7 +98,7 @@ def write(snapshot: HostSnapshot, directory: Path, group: dist.ProcessGroup | No
     planner = DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     try:
         with peers_needed():
-            tensors, is_alone = _tensors(snapshot.boxes), group is None
+            tensors, is_alone = _tensors(snapshot), group is None
             save(tensors, storage_writer=writer, planner=planner, process_group=group, no_dist=is_alone)
     except CheckpointException as error:  # no Exception in PyTorch, and it hides what each rank met
         causes = {rank: failure[0] for rank, failure in error.failures.items()}

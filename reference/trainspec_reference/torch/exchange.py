@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -15,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 from trainspec_reference.common.offers import all_reduce_algorithm
-from trainspec_reference.torch.flat import FlatState, Span, squared_norm
+from trainspec_reference.torch.flat import FlatBuffers, Span
 from trainspec_reference.torch.groups import Groups, peers_needed
 from trainspec_reference.torch.parallel import all_gather_flat, reduce_scatter_flat
+from trainspec_reference.torch.state import squared_norm
 from trainspec_validate.documents.types.communication import Communication
 
 Sum = Callable[[torch.Tensor], None]
@@ -79,41 +79,6 @@ def _by_leaders(tensor_N: torch.Tensor, groups: Groups) -> None:
         dist.broadcast(tensor_N, group_src=0, group=groups.in_host)
 
 
-class SideStream:
-    """A stream of work next to the compute stream; on the CPU, threads take its place and calls do nothing."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-
-    def mark(self) -> torch.cuda.Event | None:
-        """Work submitted to the compute stream so far."""
-        if self._stream is None:
-            return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    @contextmanager
-    def after(self, event: torch.cuda.Event | None) -> Iterator[None]:
-        """Work that begins once the marked work is done, and does not hold up the computing queue."""
-        if self._stream is None or event is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            self._stream.wait_event(event)
-            yield
-
-    def finish_computing(self) -> None:
-        """Wait for the computing queue."""
-        if self._stream is not None:
-            torch.cuda.current_stream().synchronize()
-
-    def finish(self) -> None:
-        """Wait for the work in this stream."""
-        if self._stream is not None:
-            self._stream.synchronize()
-
-
 DEFAULT_BUCKET_BYTES = 25e6
 """As large as PyTorch's own; the first bucket starts when the last layer's gradients are there."""
 
@@ -165,35 +130,36 @@ class GradientExchange:
     algorithm is made of messages, no two of its messages meet those of another bucket.
     """
 
-    def __init__(self, state: FlatState, groups: Groups, plan: Communication | None, reduce: Reduce) -> None:
-        self._state, self._reduce = state, reduce
+    def __init__(self, flat: FlatBuffers, groups: Groups, plan: Communication | None, reduce: Reduce) -> None:
+        self._flat, self._reduce = flat, reduce
         self._total, self._expert_total = data_sum(groups, plan), sum_of_experts(groups)
         self._overlaps = plan is None or plan.overlap_gradients is not False
         self._table = "token_embedding" if groups.ends is not None else None  # which two stages of a pipeline hold
         self._of_sequences = groups.context.of_sequences
-        self.buckets = make_buckets(state, plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES)
-        self._earlier = torch.zeros(0, dtype=state.gradients.dtype)
-        self._stream = SideStream(state.parameters.device)
+        self.buckets = make_buckets(flat, plan.bucket_bytes if plan and plan.bucket_bytes else DEFAULT_BUCKET_BYTES)
+        self._earlier = torch.zeros(0, dtype=flat.gradients.dtype)
+        is_on_device = flat.gradients.device.type == "cuda"
+        self._stream = torch.cuda.Stream(flat.gradients.device) if is_on_device else None  # type: ignore[no-untyped-call]
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gradient-exchange")
         self._handles = [
             tensor.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
                 lambda _, bucket=bucket: self._arrived(bucket)
             )
             for bucket in self.buckets
-            for tensor in state.tensors[state.spans.index(bucket.spans[0]) :][: len(bucket.spans)]
+            for tensor in flat.tensors[flat.spans.index(bucket.spans[0]) :][: len(bucket.spans)]
         ]
 
     def begin(self, num_micro_batches: int, loss_scale: float, *, measures_noise: bool) -> None:
         """Start a step."""
         self._turn = Turn(num_micro_batches, loss_scale, measures_noise)
         if measures_noise and num_micro_batches > 1:
-            self._earlier = torch.zeros_like(self._state.gradients)
+            self._earlier = torch.zeros_like(self._flat.gradients)
 
     def next_micro_batch(self) -> None:
         """Say that a backward pass is about to begin."""
         turn = self._turn
         turn.micro_batch, turn.next_bucket = turn.micro_batch + 1, 0
-        turn.squared_norms.append(torch.zeros((), dtype=torch.float64, device=self._state.parameters.device))
+        turn.squared_norms.append(torch.zeros((), dtype=torch.float64, device=self._flat.gradients.device))
         for bucket in self.buckets:
             bucket.num_missing = len(bucket.spans)
 
@@ -208,11 +174,13 @@ class GradientExchange:
             PeerLostError: a peer is gone.
         """
         self._advance(len(self.buckets))  # a rank without a micro-batch has sent nothing yet
-        self._stream.finish_computing()
+        if self._stream is not None:
+            torch.cuda.current_stream().synchronize()
         start = time.perf_counter()
         for job in self._turn.jobs:
             job.result()
-        self._stream.finish()
+        if self._stream is not None:
+            self._stream.synchronize()
         return time.perf_counter() - start
 
     def close(self) -> None:
@@ -245,7 +213,8 @@ class GradientExchange:
                 self._earlier[first:last] += bucket.gradient
                 bucket.gradient.copy_(self._earlier[first:last]) if self._is_last else bucket.gradient.zero_()
         if self._is_last:
-            turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale, self._stream.mark()))
+            computed = torch.cuda.current_stream().record_event() if self._stream is not None else None
+            turn.jobs.append(self._thread.submit(self._send, bucket, turn.loss_scale, computed))
 
     def _squared_norm(self, bucket: Bucket) -> torch.Tensor:
         """Of what this rank answers for; a table that another stage adds to is put aside."""
@@ -270,8 +239,10 @@ class GradientExchange:
     def _is_last(self) -> bool:
         return self._turn.micro_batch == self._turn.num_micro_batches - 1
 
-    def _send(self, bucket: Bucket, loss_scale: float, ready: torch.cuda.Event | None) -> None:
-        with torch.no_grad(), self._stream.after(ready):
+    def _send(self, bucket: Bucket, loss_scale: float, computed: torch.cuda.Event | None) -> None:
+        with torch.no_grad(), torch.cuda.stream(self._stream):  # where there is none, the thread alone is apart
+            if self._stream is not None and computed is not None:
+                self._stream.wait_event(computed)
             if loss_scale != 1.0:
                 bucket.gradient.div_(loss_scale)
             self._reduce(bucket, self._expert_total if bucket.is_of_experts else self._total)
@@ -282,15 +253,15 @@ class GradientExchange:
         return [float(norm) / self._turn.loss_scale**2 for norm in self._turn.squared_norms]
 
 
-def make_buckets(state: FlatState, bucket_bytes: float) -> list[Bucket]:
+def make_buckets(flat: FlatBuffers, bucket_bytes: float) -> list[Bucket]:
     """Neighbours up to so many bytes, in the order in which their gradients come."""
     buckets: list[Bucket] = []
     spans: list[Span] = []
-    size = state.gradients.element_size()
-    for span, following in zip_longest(state.spans, state.spans[1:]):
+    size = flat.gradients.element_size()
+    for span, following in zip_longest(flat.spans, flat.spans[1:]):
         spans.append(span)
         is_last = following is None or following.region.is_of_experts != span.region.is_of_experts
         if (span.stop - spans[0].start) * size >= bucket_bytes or is_last:
-            buckets.append(Bucket(len(buckets), spans, state.gradients[spans[0].start : span.stop]))
+            buckets.append(Bucket(len(buckets), spans, flat.gradients[spans[0].start : span.stop]))
             spans = []
     return buckets

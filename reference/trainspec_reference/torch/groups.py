@@ -143,16 +143,12 @@ class Groups:
     @property
     def num_copies(self) -> int:
         """Ranks that hold the same parameters."""
-        return len(self._own_copies)
+        return self.copies.size() if self.copies is not None else 1
 
     @property
     def copy(self) -> int:
         """Number of this rank among the copies, as their group counts."""
-        return self._own_copies.index(self.formation.rank)
-
-    @property
-    def _own_copies(self) -> tuple[int, ...]:
-        return next(ranks for ranks in self.grid.copy_groups() if self.formation.rank in ranks)
+        return self.copies.rank() if self.copies is not None else 0
 
     @property
     def part(self) -> Part:

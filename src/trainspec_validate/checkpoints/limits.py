@@ -41,12 +41,12 @@ _PICKLE = "a pickle"
 PICKLE_OPERATIONS = Limit(_PICKLE, 30_000_000, "operations")
 """An index of DCP has some 106 for each piece, and as many pieces as its values may have take 24,000,000."""
 ALL_OPERATIONS = Limit(_CHECKPOINT, 60_000_000, "operations of pickles, those of all files together")
-"""Each takes 0.2 to 1.4 microseconds of one core."""
+"""Each takes 0.5 to 8 microseconds of one core."""
 SPENT: ContextVar[Count | None] = ContextVar("SPENT", default=None)
 """Operations that were followed in the checkpoint which is read."""
 PICKLE_VALUE_BYTES = Limit(_PICKLE, 384_000_000, "bytes of values in memory (about 225,000 pieces in an index of DCP)")
 FILE_SECONDS = Limit("a file of a checkpoint", 1_200, "seconds of processor time")
-"""A pickle with as many operations as it may have takes up to 42."""
+"""A pickle with as many operations as it may have takes up to 240."""
 PICKLE_LOOKS = Limit(_PICKLE, 20_000_000, "values in the arguments of its calls and in its keys, each time anew")
 """A pickle may give one long list to each of its calls, and would take the square of its size to follow."""
 PICKLE_PLACES = Limit("a file with pickles", 100_000, "places behind the first pickle at which another one may begin")

@@ -143,6 +143,10 @@ def save_is_missing(container: Zip) -> str:
     return "" if state.lower() in map(str.lower, names) else state
 
 
+_WIDTHS_BYTES = (1, 2, 4, 8, 16)
+"""Of one element of a storage; its number of elements is before its bytes, and `torch.load` compares them."""
+
+
 def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Iterator[str]:
     """Storages after the five pickles of `_legacy_save` that are missing, in words.
 
@@ -165,7 +169,13 @@ def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Ite
         num_bytes = wanted.get(key)
         if num_bytes is None:
             return  # where the next one begins is not known
+        file.seek(place)
+        number = int.from_bytes(file.read(_NUMBER_BYTES), "little")
         place += _NUMBER_BYTES + num_bytes
+        if place <= end and num_bytes not in {number * width for width in _WIDTHS_BYTES}:
+            words = f"has {number:,} elements, and its tensors ask for {num_bytes:,} bytes"
+            yield f"storage {n + 1:,} of {len(listed):,} {words}"
+            return
         if place > end:
             yield f"the file ends {place - end:,} bytes before the end of storage {n + 1:,} of {len(listed):,}"
             return

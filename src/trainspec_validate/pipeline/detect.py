@@ -14,9 +14,9 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
 from trainspec_validate.pipeline.data_sets import DATA_SET, is_data_set
-from trainspec_validate.pipeline.files import STDIN, File, files_of, is_document_name, is_stream_name
+from trainspec_validate.pipeline.files import QUOTING_SUFFIXES, STDIN, File, files_of, is_document_name, is_stream_name
 from trainspec_validate.pipeline.foreign import HELD, why_other
-from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG, looks_like_log, why_no_stream
+from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG, QUOTES_LOG, looks_like_log, why_no_stream
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import InputError, UnreadableError, open_regular, unreadable, untrusted
@@ -231,11 +231,25 @@ def _named_checkpoint(argument: str) -> Group | None:
 
 
 def detect(file: File) -> Source:
-    """Kind of a file.
+    """Kind of a file; a page or a program that a pattern found is no log, though it quotes lines of one.
 
     Raises:
         InputError: the file cannot be read.
     """
+    found = _of_content(file)
+    return Source("other", file, unread=QUOTES_LOG) if file.found and _is_quoted(found) else found
+
+
+def _is_quoted(found: Source) -> bool:
+    """Whether a stream of lines is in a file whose name is one of a page or a program."""
+    if not found.format or Path(unpacked_name(found.file.name)).suffix.lower() not in QUOTING_SUFFIXES:
+        return False
+    from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415 - start-up
+
+    return not FORMATS[found.format].is_binary
+
+
+def _of_content(file: File) -> Source:
     with untrusted(unreadable(file.name)):
         with open_regular(file.path) as opened:
             start = opened.read(_START_BYTES)

@@ -10,7 +10,9 @@ from trainspec_validate.pipeline.run_tables import is_run_table
 LOOKS_LIKE_LOG: Final = "looks like a training log, and is of no known format"
 LOG_BY_CONTENT: Final = "looks like a training log under a name that is not searched"
 LIST_OF_STEPS: Final = "looks like a list of the steps of a run in JSON, which is not read"
+QUOTES_LOG: Final = "is a page or a program by its name, and holds lines of a training log"
 REMEDIES: Final = {
+    QUOTES_LOG: "give it a name that ends in .log",
     LOG_BY_CONTENT: "give it a name that ends in .log",
     LIST_OF_STEPS: "write each object on a line of a .jsonl file",
 }

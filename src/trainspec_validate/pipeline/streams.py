@@ -161,7 +161,7 @@ def _without_loss(view: RunView) -> Iterator[Unjudged]:
         return
     for file in view.files:
         losses = [name for name in file.unread_names if _OF_A_LOSS.search(name) and not _OF_SCALE.search(name)]
-        if losses or file.format == _TRAINER_STATE:
+        if (losses or file.format == _TRAINER_STATE) and not file.unread:
             why = f" ({', '.join(losses[:_MOST_NAMED])} not read)" if losses else ""
             message = f"has no loss at any step{why}, so the course of the loss is unknown"
             yield Unjudged(file.path, message, "log the loss of training under the name loss", _OF_LOSS)

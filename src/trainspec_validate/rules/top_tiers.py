@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, isclose
@@ -108,8 +108,9 @@ def tier_links(cluster: ClusterProfile) -> Iterator[Violation]:
     unjudged: Unresolved | None = None
     for index, level, lower, upper in found:
         place = at(cluster, "fabrics", index, "tiers", level, "num_switches")
-        if (absent := _absent(lower, upper)) is not None:
-            reason, remedy = f"does not state {absent} between {lower.name} and {upper.name}", f"add {absent}"
+        if absent := _absent(lower, upper):
+            reason = f"does not state {absent}, so the links between {lower.name} and {upper.name} are not counted"
+            remedy = f"add {absent}"
             unjudged = unjudged or Unresolved(at(cluster, "fabrics", index, "tiers", level), reason, remedy)
             continue
         links = _links(lower, upper)
@@ -163,17 +164,20 @@ def _links(lower: FabricTier, upper: FabricTier) -> _Links:
     return _Links(each_up * (lower.num_switches or 0), each_down * (upper.num_switches or 0), each_down, are_cables)
 
 
-def _absent(lower: FabricTier, upper: FabricTier) -> str | None:
-    """The first count that two tiers lack for a comparison of their cables, by its key and tier; None for none."""
+def _absent(lower: FabricTier, upper: FabricTier) -> str:
+    """All counts that two tiers lack for a comparison of their cables, by key and tier; empty where none is absent."""
     if lower.num_up_ports == 0:
-        return None if upper.num_down_ports else f"num_down_ports of {upper.name}"
-    wanted = (
-        ("num_switches", lower, lower.num_switches),
-        ("num_up_ports", lower, lower.num_up_ports),
-        ("num_switches", upper, upper.num_switches),
-        ("num_down_ports", upper, upper.num_down_ports),
+        return "" if upper.num_down_ports else f"num_down_ports of {upper.name}"
+    return _lacking(
+        (lower, {"num_switches": lower.num_switches, "num_up_ports": lower.num_up_ports}),
+        (upper, {"num_switches": upper.num_switches, "num_down_ports": upper.num_down_ports}),
     )
-    return next((f"{key} of {tier.name}" for key, tier, value in wanted if not value), None)
+
+
+def _lacking(*wanted: tuple[FabricTier, Mapping[str, float | None]]) -> str:
+    """The keys of tiers that have no value, in words; empty where all have one."""
+    keys = ((tier.name, [key for key, value in values.items() if not value]) for tier, values in wanted)
+    return ", ".join(f"{' and '.join(absent)} of {name}" for name, absent in keys if absent)
 
 
 @rule("TS-TOP-011")
@@ -210,7 +214,10 @@ def leaf_ports(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{ceil(wanted / down)} switches with {leaf.num_down_ports} ports down hold them",
             )
     if not judged:
-        raise NotApplicable("no first tier states the rate of its ports")
+        plugged = [(index, fabric) for index, fabric in _trees(cluster, every=True) if attached(cluster, fabric)]
+        index, fabric = require(plugged, "no interface names a fabric with tiers")[0]
+        absent = f"port_bandwidth_bytes_per_second of {fabric.tiers[0].name}"
+        raise Unresolved(at(cluster, "fabrics", index, "tiers", 0), f"does not state {absent}", f"add {absent}")
 
 
 @rule("TS-TOP-012")
@@ -328,7 +335,13 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"at most {number(most)} nodes can meet there",
             )
     if not judged:
-        raise NotApplicable("no group whose tier below, or whose ports with the NICs on them, are stated")
+        index, fabric, level, _ = require(
+            [row for row in found if attached_compute(cluster, row[1])], "no compute NIC names the fabric"
+        )[0]
+        absent = _absent_ports(fabric.tiers[: level + 1])
+        if not absent:
+            raise NotApplicable("no group has a group below it")
+        raise Unresolved(at(cluster, "fabrics", index, "tiers", level), f"does not state {absent}", f"add {absent}")
 
 
 @rule("TS-TOP-027")
@@ -366,6 +379,7 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
     found = [(i, f) for i, f in enumerate(cluster.fabrics) if f.max_num_nics is not None]
     if not found:
         raise NotApplicable("no fabric states how many NICs it can hold")
+    unjudged: Unresolved | None = None
     for index, fabric in with_nics(cluster, found):
         place, claimed = at(cluster, "fabrics", index, "max_num_nics"), fabric.max_num_nics or 0
         items = attached_compute(cluster, fabric)
@@ -374,6 +388,9 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
             message = f"{fabric.name} can hold {number(claimed)} NICs, but {number(present)} are attached"
             yield Violation(place, message, f"state at least {present}")
         layers = _layers(fabric.tiers) if fabric.topology in TREES else None
+        if fabric.topology in TREES and not layers and (absent := _absent_ports(fabric.tiers)):
+            reason = f"does not state {absent}, so the NICs that the tiers hold are not counted"
+            unjudged = unjudged or Unresolved(place, reason, f"add {absent}")
         if layers:
             reached = [num_planes_of(fabric, item.nic) for item in items]
             rate = min(item.nic.rate_bytes_per_second / count for item, count in zip(items, reached, strict=True))
@@ -387,6 +404,24 @@ def fabric_size(cluster: ClusterProfile) -> Iterator[Violation]:
                     f"switches hold {number(most)}",
                     f"state at most {most}, or the tier that is missing",
                 )
+    if unjudged is not None:
+        raise unjudged
+
+
+def _absent_ports(tiers: Sequence[FabricTier]) -> str:
+    """The keys that tiers lack for a count of the interfaces below them; empty where none is absent."""
+    return _lacking(
+        *(
+            (
+                tier,
+                {
+                    "num_down_ports": tier.num_down_ports,
+                    "port_bandwidth_bytes_per_second": tier.port_bandwidth_bytes_per_second,
+                },
+            )
+            for tier in tiers
+        )
+    )
 
 
 def _layers(tiers: Sequence[FabricTier]) -> list[Layer] | None:

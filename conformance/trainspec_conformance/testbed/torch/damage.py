@@ -9,7 +9,7 @@ import torch
 from trainspec_reference.torch.backend import TorchBackend
 from trainspec_reference.torch.exchange import Bucket, GradientExchange
 from trainspec_reference.torch.replica import Replica
-from trainspec_reference.torch.sharded import ShardedReplica
+from trainspec_reference.torch.state import State
 
 
 def corrupt(backend: TorchBackend, fault: str) -> None:
@@ -23,10 +23,9 @@ def corrupt(backend: TorchBackend, fault: str) -> None:
         _spoil_all(backend, value)
 
 
-def _held(replica: Replica | ShardedReplica) -> torch.Tensor:
-    if isinstance(replica, Replica):
-        return replica.state.parameters
-    return next(share for tensor in replica._tensors.values() if (share := tensor.to_local().detach()).numel())
+def _held(state: State) -> torch.Tensor:
+    """The first parameter of which this rank holds a box."""
+    return next(box.tensor for _, box in state._boxes(state.held))
 
 
 def flip_bit(tensor: torch.Tensor) -> None:

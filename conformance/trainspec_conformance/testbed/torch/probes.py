@@ -11,12 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
-from trainspec_reference.common.job import Job, Rates
+from trainspec_reference.common.job import Job
 from trainspec_reference.torch.compression import Feedback, make_compressor
 from trainspec_reference.torch.exchange import make_buckets
-from trainspec_reference.torch.flat import FlatState, squared_norm
+from trainspec_reference.torch.flat import FlatBuffers
 from trainspec_reference.torch.parts import Region
 from trainspec_reference.torch.precision import DTYPES
+from trainspec_reference.torch.state import squared_norm
 
 from trainspec_conformance.testbed import resident
 from trainspec_conformance.testbed.probe_parts import Compressor, Formats, Machine, UnsupportedError
@@ -117,15 +118,12 @@ class _Compressor:
     def __init__(self, settings: Compression, shape: tuple[int, ...]) -> None:
         if not dist.is_initialized():
             dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-        model = nn.Module()
-        model.register_parameter("tensor", nn.Parameter(torch.zeros(shape)))
         region = Region("tensor", shape, (0,) * len(shape), shape, is_owned=True)
-        self._state = FlatState(model, {"tensor": region}, torch.float32, torch.device("cpu"))
-        self._state.own(0, 1, Rates())
-        self._state.renew_gradients()
-        (self._bucket,) = make_buckets(self._state, float("inf"))
-        self._feedback = Feedback(settings, self._state)
-        self._feedback.compressor = make_compressor(settings, self._state, dist.group.WORLD)  # type: ignore[arg-type]
+        flat, self._num_updates = FlatBuffers({"tensor": nn.Parameter(torch.zeros(shape))}, {"tensor": region}), 0
+        flat.renew_gradients()
+        (self._bucket,) = make_buckets(flat, float("inf"))
+        self._feedback = Feedback(settings, flat, lambda: self._num_updates)
+        self._feedback.compressor = make_compressor(settings, flat, dist.group.WORLD)  # type: ignore[arg-type]
         self._num_entries = self._bucket.spans[0].stop
 
     def sent(self, gradient: Array) -> tuple[Array, int]:
@@ -133,7 +131,7 @@ class _Compressor:
         self._bucket.gradient.copy_(torch.as_tensor(gradient).flatten())
         self._feedback.reduce(self._bucket, lambda _: None)
         self._feedback.commit()
-        self._state.num_updates += 1
+        self._num_updates += 1
         compressor = self._feedback.compressor
         return self._bucket.gradient.numpy().copy(), compressor.num_sent_bytes if compressor else 0
 

@@ -60,7 +60,8 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
         if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
             raise NotApplicable(f"the file holds events alone, and none of the run ({lost})")
-        if run.files and not run.damage and all(FORMATS[file.format].has_free_names for file in run.files):
+        is_free = all(FORMATS[file.format].has_free_names and not file.unread for file in run.files)
+        if run.files and not run.damage and is_free:
             raise NotApplicable(f"no value has a name that is known ({lost})")
         help_text = "; ".join(["write samples", "missing input never yields a pass", *([lost] if lost else [])])
         yield Violation(NOWHERE, "the stream holds no value of any metric", help_text)

@@ -25,6 +25,15 @@ TORCHTITAN_METRICS = frozenset(
         "train.checkpoint.duration",
     }
 )
+TORCHTITAN_LOG_METRICS = frozenset(
+    {
+        *("train.step.count", "train.loss.mean", "train.gradient.norm", "train.token.rate"),
+        "train.flops.utilization",
+    }
+)
+DEEPSPEED_METRICS = frozenset(
+    {"train.step.count", "train.step.skipped", "train.learning_rate", "train.sample.rate", "train.token.rate"}
+)
 NANOGPT_METRICS = frozenset({"train.step.count", "train.step.duration", "train.loss.mean", "train.evaluation.loss"})
 SCALAR_METRICS = frozenset(
     {

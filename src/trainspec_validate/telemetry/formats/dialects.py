@@ -129,6 +129,7 @@ _OWN_NAMES = (
     _pattern(r"[Ll]oss/(?P<set>val|valid|validation|eval|test)", _EVALUATED, evaluated="{set}", loss="total"),
     _pattern(r"lr|learning[_ -]rate|train/lr|train/learning_rate|lr-[A-Za-z]{1,40}", _RATE),
     _pattern(r"lr-(?P<group>[A-Za-z]{1,40}[/-][^{},=]{1,60})", _RATE, group="{group}"),
+    _pattern(r"(?:train(?:ing)?[_/ ])?grad(?:ient)?[_ -]norm", "train.gradient.norm"),
 )
 """What users of a framework without names of its own call their scalars."""
 LOSSES_OF_ALL = _pattern(r"(?:(?:train|training)[_/ ])?(?:mean|avg|average|total)_loss(?:_step)?", _LOSS, loss="total")

@@ -220,6 +220,8 @@ def _is_kubernetes_list(head: bytes) -> bool:
 
 _untimed = partial(StreamFormat, clock="none", events=frozenset(), has_rhythm=True)
 """A format of steps that have no times."""
+_console = partial(StreamFormat, clock="local", events=carried.PAUSES, has_rhythm=True)
+"""A console log whose lines have times, so that saves between steps are seen."""
 _scalars = partial(StreamFormat, metrics=carried.SCALAR_METRICS, has_rhythm=True, has_free_names=True)
 """A format of scalars that programs name."""
 _FORMATS = (
@@ -328,37 +330,26 @@ _FORMATS = (
         mark=b"iteration",
         module="megatron",
     ),
-    StreamFormat(
-        *(
-            "deepspeed-log",
-            "log of DeepSpeed, lines with step= and skipped=",
-            _search(log_lines.DEEPSPEED_LINE, b"[Rank 0] step="),
-        ),
-        clock="local",
-        metrics=frozenset(
-            {"train.step.count", "train.step.skipped", "train.learning_rate", "train.sample.rate", "train.token.rate"}
-        ),
-        events=carried.PAUSES,
-        has_rhythm=True,
+    _console(
+        *("deepspeed-pipeline-log", "log of the pipeline engine of DeepSpeed, lines with steps: and loss:"),
+        _search(log_lines.DEEPSPEED_PIPELINE_LINE, b" iter time (s): "),
+        metrics=carried.DEEPSPEED_METRICS | {"train.step.duration", "train.loss.mean"},
+        is_of_engine=True,
+        mark=b" iter time (s): ",
+        module="deepspeed_log",
+    ),
+    _console(
+        *("deepspeed-log", "log of DeepSpeed, lines with step= and skipped="),
+        _search(log_lines.DEEPSPEED_LINE, b"[Rank 0] step="),
+        metrics=carried.DEEPSPEED_METRICS,
         is_of_engine=True,
         mark=b"[Rank 0] step=",
         module="deepspeed_log",
     ),
-    StreamFormat(
-        *(
-            "torchtitan-log",
-            "console log of torchtitan, lines with step: and loss:",
-            _search(log_lines.TORCHTITAN_LINE, b" - INFO - "),
-        ),
-        clock="local",
-        metrics=frozenset(
-            {
-                *("train.step.count", "train.loss.mean", "train.gradient.norm", "train.token.rate"),
-                "train.flops.utilization",
-            }
-        ),
-        events=carried.PAUSES,
-        has_rhythm=True,
+    _console(
+        *("torchtitan-log", "console log of torchtitan, lines with step: and loss:"),
+        _search(log_lines.TORCHTITAN_LINE, b" - INFO - "),
+        metrics=carried.TORCHTITAN_LOG_METRICS,
         mark=b" - INFO - ",
         module="torchtitan_log",
     ),

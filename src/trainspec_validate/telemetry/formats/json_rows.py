@@ -57,7 +57,7 @@ class Reader:
             yield offset, time_us
             return
         left_out = {*_PLACES, *_KINDS, SWIFT_STEP, self._time_name}
-        values = {name: value for name, value in row.items() if name not in left_out and value is not None}
+        values = {name: value for name, value in row.items() if name not in left_out}
         copy = self._copies.row(step, row) if time_us is None and step is not None else None
         if copy is not None:
             yield offset, PART_OF_TABLE if copy is PART else copy

@@ -6,6 +6,9 @@ DEEPSPEED_LINE = (
     r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d{3}\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] \[Rank 0\] "
     r"step=\d{1,12}, skipped=\d{1,12}, lr=\["
 )
+DEEPSPEED_PIPELINE_LINE = (
+    r"(?:^|[\s:])steps: \d{1,12} loss: [^\n]{1,2000} iter time \(s\): [^\s]{1,40} samples/sec: [^\s]{1,40}"
+)
 MEGATRON_LINE = r"iteration(?:(?<=^iteration)|(?<=\]iteration)|(?<=(?<!,) iteration)) {1,12}\d{1,15}/ {0,12}\d{1,15} \|"
 """It begins with its word, which is found faster than what can be before it."""
 _LAUNCHED = r"^(?:\[?(?:rank)?\d{1,6}\]?: ?|\x1b\[[0-9;]{0,20}m){0,3}"

@@ -19,6 +19,7 @@ WANDB, EPOCHS = "wandb-history", "epoch-csv"
 _STEP, _EPOCH, _WANDB_STEP, _WANDB_TIME = "step", "epoch", "_step", "_timestamp"
 _OF_LOGGER = frozenset({"", _WANDB_STEP, _WANDB_TIME, "_runtime", "_wandb"})
 """Columns that are no scalars of the program."""
+_EXAMPLE = '{"_step": 0, "loss": 2.5}'
 _MOST_COLUMNS = 10_000
 _APART = "export each run to a file of its own"
 
@@ -51,12 +52,10 @@ class Reader:
 
     def _object(self, text: str) -> Mapping[str, Any] | Refusal:
         found = decode(text, not_finite=True)
-        if isinstance(found, dict):
-            return {name: value for name, value in found.items() if value is not None}
-        return found if isinstance(found, Refusal) else Refusal("the line is no object", '{"_step": 0, "loss": 2.5}')
+        return found if isinstance(found, dict | Refusal) else Refusal("the line is no object", _EXAMPLE)
 
     def _cells(self, text: str) -> Mapping[str, Any] | Refusal | None:
-        """The cells of a row that hold something, by their column; None for the header."""
+        """The cells of a row by their column, None where they hold nothing; None for the header."""
         try:
             cells = next(csv.reader([text]), [])
         except csv.Error as error:
@@ -75,7 +74,7 @@ class Reader:
             return Refusal(words, _APART, "value")
         if len(cells) != len(self._columns):
             return Refusal(f"the row has {len(cells)} cells, and the header {len(self._columns)}", "", "value")
-        return {name: cell for name, cell in zip(self._columns, cells, strict=True) if cell.strip()}
+        return {name: cell if cell.strip() else None for name, cell in zip(self._columns, cells, strict=True)}
 
     def _record(self, offset: int, row: Mapping[str, Any]) -> Iterator[Found]:
         told = row.get(_WANDB_STEP if self._is_wandb else _STEP)

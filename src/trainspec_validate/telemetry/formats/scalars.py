@@ -77,9 +77,12 @@ class Scalars:
         """Step of the last row with a value that is read."""
         self._trailing: list[tuple[int, int | None, int]] = []
         """Place, time and step of the rows since then whose steps rise."""
+        self._lacking: dict[str, tuple[int, int]] = {}
+        """Place of the first row that has a name without a value, and how many such rows there are, by name."""
 
     def row(self, row: _Row) -> Iterator[Found]:
-        """The record of a row, or of all rows so far once the program is known."""
+        """The record of a row, or of all rows so far once the program is known; names may have no value, None."""
+        row = (*row[:3], self._with_values(row[0], row[3]))
         if self._spoken is not None:
             yield from self._record(self._spoken, *row)
             return
@@ -90,6 +93,20 @@ class Scalars:
         is_known = self._known is not None and self._known.axis != "index"
         if is_known or len(self._held) >= _MOST_HELD:
             yield from self._release()
+
+    def _with_values(self, offset: int, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The names of a row that have a value."""
+        found = {name: value for name, value in row.items() if value is not None}
+        if len(found) < len(row):
+            for name in row.keys() - found.keys():
+                self.lack(offset, name)
+        return found
+
+    def lack(self, offset: int, name: str) -> None:
+        """Note that a row has a name without a value, which says nothing of a step."""
+        first, num = self._lacking.get(name, (offset, 0))
+        if num or len(self._lacking) < _MOST_NAMES:
+            self._lacking[name] = first, num + 1
 
     def restart(self, offset: int, message: str) -> None:
         """Note that the program was started again: the next completed step begins an attempt."""
@@ -103,6 +120,7 @@ class Scalars:
             for offset, time_us, step in self._trailing:
                 yield from self._rows.row(offset, time_us, step, {}, trained=True)
         if self._spoken is not None:
+            self._spoken.end_lacking(self._lacking)
             yield from self._spoken.end()
 
     def _release(self) -> Iterator[Found]:
@@ -170,6 +188,7 @@ class _Spoken:
         self._first: int | None = None
         self._has_left = self._is_again = False
         self._lose = transcript.lose
+        self._has_loss_value = False
         self._forms: dict[str, Pattern | None] = {}
         self._unreadable: dict[str, tuple[int, str, int]] = {}
         """Place and text of the first value of a name that is a text without being a number, and how many there are."""
@@ -197,12 +216,19 @@ class _Spoken:
             self.dialect = replace(self.dialect, axis="steps" if self._is_own_series else "unknown")
 
     def _has_loss(self, row: Mapping[str, Any]) -> bool:
-        for name, value in row.items():
-            form = self._form(self.dialect.plain(name))
-            is_loss = form.metric == _LOSS if form else any(a.metric == _LOSS for a in self._names.aliases(name))
-            if is_loss and fit.number(value) is not None:
-                return True
-        return False
+        return any(self._is_loss(name) and fit.number(value) is not None for name, value in row.items())
+
+    def _is_loss(self, name: str) -> bool:
+        plain = self.dialect.plain(name)
+        form = self._form(plain) or (LOSSES_OF_ALL if LOSSES_OF_ALL.form.fullmatch(plain) else None)
+        aliases = self._names.aliases(plain) or self._names.aliases(name)
+        return form.metric == _LOSS if form else any(alias.metric == _LOSS for alias in aliases)
+
+    def end_lacking(self, lacking: Mapping[str, tuple[int, int]]) -> None:
+        """Say that the file has the name of a loss, and no number for any loss of training."""
+        for name, (offset, num) in lacking.items():
+            if not self._has_loss_value and not self._reason(name, None) and self._is_loss(name):
+                self._lose("unread", name, f"{name[:60]} without a number in any row", offset, num)
 
     def step(self, offset: int, number: int | None) -> int | None:
         """Optimizer steps completed, by what the number on the axis counts."""
@@ -244,6 +270,7 @@ class _Spoken:
                 self._lose("meaning", name, f"{name} {reason}", offset)
             elif name not in self.dialect.step_names:
                 self._take(offset, name, value, found)
+        self._has_loss_value = self._has_loss_value or any(key.startswith(_LOSS) for key in found)
         return found
 
     def _reason(self, name: str, number: int | None) -> str:

@@ -25,7 +25,7 @@ _MEASURED = frozenset({"train.step.duration", "train.token.rate", "train.sample.
 
 
 @dataclass(slots=True)
-class _Row:
+class Row:
     """A row as a reader gives it."""
 
     offset: int
@@ -59,7 +59,7 @@ class StepRows:
 
         The reader then calls `end` after the last row.
         """
-        self._pasted = PastedRows[_Row]() if is_console else None
+        self._pasted = PastedRows[Row]() if is_console else None
         self._courses = Courses() if is_console else None
         self._is_over = False
         """Whether the log is known to be of several runs, so that nothing more is read."""
@@ -99,9 +99,26 @@ class StepRows:
         `trained` says that the row reports a completed optimizer step, which is counted; rows of evaluations do not.
         `a` are attributes of the record.
         """
-        row = _Row(offset, time_us, step, values, trained, a or {}, self._is_restarted)
+        yield from self.write(self.made(offset, time_us, step, values, trained=trained, a=a))
+
+    def made(  # noqa: PLR0913 - the parts of a row
+        self,
+        offset: int,
+        time_us: int | None,
+        step: int | None,
+        values: Mapping[str, MetricValue],
+        *,
+        trained: bool,
+        a: Mapping[str, AttributeValue] | None = None,
+    ) -> Row:
+        """A row that is not written yet, with what the log said before it; values can be added to it."""
+        row = Row(offset, time_us, step, values, trained, a or {}, self._is_restarted)
         row.save = self._transcript.saves.pop() if trained else None
         self._is_restarted = False
+        return row
+
+    def write(self, row: Row) -> Iterator[Found]:
+        """The record of a row that was made; rows are written in the order in which they were made."""
         if self._pasted is None:
             yield from self._write(row)
             return
@@ -113,14 +130,14 @@ class StepRows:
         for each in free:
             yield from self._of_console(each)
         if copy:
-            yield offset, copy
+            yield row.offset, copy
 
     def end(self) -> Iterator[Found]:
         """The rows that wait until it is known whether they are a copy."""
         for each in self._pasted.end() if self._pasted else ():
             yield from self._of_console(each)
 
-    def _of_console(self, row: _Row) -> Iterator[Found]:
+    def _of_console(self, row: Row) -> Iterator[Found]:
         """The records of a row that is no copy, unless the log is of several runs."""
         if self._is_over:
             self._transcript.lose("meaning", "run", "the rest is of several runs, which are left out", row.offset)
@@ -136,7 +153,7 @@ class StepRows:
                 return
         yield from self._write(row)
 
-    def _write(self, row: _Row) -> Iterator[Found]:
+    def _write(self, row: Row) -> Iterator[Found]:
         self._num_rows += 1
         offset, time_us, step = row.offset, row.time_us, row.step
         fits = self._fitting

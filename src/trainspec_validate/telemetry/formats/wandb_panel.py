@@ -72,6 +72,8 @@ class Reader:
         for column in self._columns:
             cell = cells[column.place]
             if not cell.strip():
+                if self._scalars is not None:
+                    self._scalars.lack(offset, column.metric)
                 continue
             if cells[column.least] == cell == cells[column.largest]:
                 values[column.metric] = cell
