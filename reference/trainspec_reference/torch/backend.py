@@ -26,6 +26,7 @@ from trainspec_reference.torch.parts import plain_shape
 from trainspec_reference.torch.passes import Passes
 from trainspec_reference.torch.precision import (
     generator_states,
+    parameter_dtype,
     prepare,
     restore_generators,
     seed_generators,
@@ -41,6 +42,7 @@ class TorchBackend:
 
     def __init__(self, job: Job) -> None:
         refuse("torch", job)
+        parameter_dtype(job.plan.precision)  # a format that it refuses is refused before anything is written
         self._job, self._plan = job, job.plan
         self._device = torch.device(job.device)
         self._groups: Groups | None = None
