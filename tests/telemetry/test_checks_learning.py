@@ -74,7 +74,25 @@ def test_a_loss_that_recovers_is_none() -> None:
     assert judged("TS-TEL-088", view(losses([*GOOD[:20], *["NaN"] * 5, 3.0]))) == []
     assert judged("TS-TEL-088", view(losses([*GOOD[:20], "NaN", "NaN"]))) == []
     assert len(judged("TS-TEL-055", view(losses([*GOOD[:20], "NaN", "NaN"])))) == 1
-    assert refused("TS-TEL-088", view(losses(["NaN", "NaN"]))).startswith("fewer than 3 reports")
+    assert refused("TS-TEL-088", view(losses([3.0, 2.9]))).startswith("fewer than 3 reports")
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 5])
+def test_a_short_run_without_a_finite_loss_is_an_error(num: int) -> None:
+    (found,) = judged("TS-TEL-088", view(losses(["NaN"] * num)))
+    assert found.message.startswith(f"{LOSS} is not finite in {num} report")
+    assert judged("TS-TEL-055", view(losses(["NaN"] * num))) == []
+
+
+@pytest.mark.parametrize("values", [[2.0, "NaN"], [2.0, "NaN", 1.9], ["NaN", "NaN", 9.0], [2.0, *["NaN"] * 2]])
+def test_a_loss_of_a_short_run_stays_finite(values: list[float | str]) -> None:
+    (found,) = judged("TS-TEL-055", view(losses(values)))
+    assert found.message.startswith(f"{LOSS} is not finite in {values.count('NaN')} report")
+    assert judged("TS-TEL-088", view(losses([*values, 2.0, 2.0]))) == []
+
+
+def test_a_short_run_with_finite_losses_is_not_judged() -> None:
+    assert refused("TS-TEL-055", view(losses([3.0, 2.9, 900.0]))).startswith("fewer than 6 reports")
 
 
 def test_a_run_is_judged_by_its_last_attempt() -> None:

@@ -204,6 +204,7 @@ def _refuse(job: Job) -> None:
 def write_documents(job: Job, cluster: Path | None, directory: Path, before: Path | None = None) -> tuple[Path, ...]:
     """Write the effective documents of the job into its directory, and return their paths.
 
+    They name a cluster only where its profile is written with them.
     `before` is where an earlier start of the same run wrote its own. The plan lists its data degrees as elastic ones,
     too, because the records that it left are of this run.
 
@@ -216,6 +217,8 @@ def write_documents(job: Job, cluster: Path | None, directory: Path, before: Pat
     if cluster is not None:
         texts["cluster"] = load_file(cluster).data
     for text in texts.values():
+        if cluster is None:
+            text.pop("cluster", None)
         for key in _REFERENCES & text.keys():
             text[key].pop("file", None)  # the files of the run have names of their own
     found = []

@@ -15,7 +15,7 @@ from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 LOSS, RATE, SKIPPED = "train.loss.mean", "train.learning_rate", "train.step.skipped"
 FEWEST = 6
-"""Reports of a loss from which its course is judged."""
+"""Reports of a loss from which its course is judged; that they are finite is judged of any number."""
 EXPLOSION = 10.0
 """Times the median of the reports before that make an explosion, where it lasts."""
 EXPLOSION_REPORTS = 3
@@ -49,11 +49,11 @@ def finite_end(run: RunView) -> Iterator[Violation]:
     """A loss of the last attempt is finite in one of its last reports, unless their steps were skipped."""
     refuse_snapshot(run)
     losses = [series for series in run.job.values() if series.key.metric == LOSS]
-    if not any(len(_of_last_attempt(run, series)) >= EXPLOSION_REPORTS for series in losses):
+    lost = _lost_losses(run)
+    if not lost and not any(len(_of_last_attempt(run, series)) >= EXPLOSION_REPORTS for series in losses):
         raise NotApplicable(f"fewer than {EXPLOSION_REPORTS} reports of {LOSS} in the last attempt")
     yield from few(
-        _violation(series, tail, f"is not finite in {counted(len(tail), 'report')} to the end")
-        for series, tail in _lost_losses(run)
+        _violation(series, tail, f"is not finite in {counted(len(tail), 'report')} to the end") for series, tail in lost
     )
 
 
@@ -62,7 +62,8 @@ def loss_course(run: RunView) -> Iterator[Violation]:
     """The loss stays finite, within ten times what it was, and ends below its start."""
     refuse_snapshot(run)
     yield from damaged(run, "TS-TEL-055")
-    judged = [series for series in run.job.values() if series.key.metric == LOSS and len(series) >= FEWEST]
+    losses = [series for series in run.job.values() if series.key.metric == LOSS]
+    judged = [each for each in losses if len(each) >= FEWEST or not np.isfinite(np.asarray(each.value)).all()]
     if not judged:
         raise NotApplicable(f"fewer than {FEWEST} reports of {LOSS}")
     counts_skips = any(series.key.metric == SKIPPED for series in run.job.values())
@@ -88,10 +89,15 @@ def _lost_losses(run: RunView) -> list[tuple[JobSeries, Any]]:
     losses = [series for series in run.job.values() if series.key.metric == LOSS]
     main = [series for series in losses if series.key.attribute("train.loss.name") in MAIN_LOSSES]
     found = [(series, _bad_tail(run, series)) for series in main or losses]
-    lost = [(series, tail) for series, tail in found if len(tail) >= EXPLOSION_REPORTS]
+    lost = [(series, tail) for series, tail in found if _holds_last_reports(run, series, tail)]
     if (not main and len(lost) < len(found)) or not lost:
         return []
     return [(series, tail) for series, tail in lost if _num_skipped(run, series, tail) < len(tail)]
+
+
+def _holds_last_reports(run: RunView, series: JobSeries, tail: Any) -> bool:
+    """Whether these are the last three reports of the last attempt, or all that it has."""
+    return 0 < min(EXPLOSION_REPORTS, len(_of_last_attempt(run, series))) <= len(tail)
 
 
 def _of_last_attempt(run: RunView, series: JobSeries) -> Any:
