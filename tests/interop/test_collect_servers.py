@@ -136,10 +136,10 @@ def test_a_server_of_ssh_that_is_silent_or_gone_is_named(folder: Path, server: S
 
 @pytest.mark.slow
 def test_an_answer_that_takes_most_of_the_room_is_whole(folder: Path, server: Servers) -> None:
-    asked = [word for n in range(4) for word in ("--also", f"text-{n}.txt=yes {n} | head -c 8000000")]
+    asked = [word for n in range(4) for word in ("--also", f"text-{n}.txt=yes {n} | head -c 7600000")]
     done = run("ssh", *asked)
     sizes = [path.stat().st_size for path in sorted((folder / "gathered" / "node-0").glob("text-*"))]
-    assert (sizes, sorted(server.ports)) == ([8_000_000] * 3, NODES)
+    assert (sizes, sorted(server.ports)) == ([7_600_000] * 3, NODES)
     assert "node-0: text-3.txt: left out: its command printed nothing or too much" in done.output
 
 
