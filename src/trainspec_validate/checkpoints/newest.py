@@ -339,8 +339,7 @@ def _judge(
         for note in (counted_behind, not_compared, changed_tensors):
             notes += [f"{checkpoint.place(place)}: {words}" for place, words in note(checkpoint, before)]
         notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
-    left = (*checkpoint.uncovered, *broken_seals(checkpoint))
-    notes += [f"{checkpoint.place(path)}: {why}" for path, why in left]
+    notes += [f"{checkpoint.place(path)}: {why}" for path, why in (*checkpoint.uncovered, *broken_seals(checkpoint))]
     if checkpoint.manifest is None:
         notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
     return Judgement(path, tuple(faults), tuple(notes))

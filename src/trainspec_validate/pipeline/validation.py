@@ -175,8 +175,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     index = terms.rules.known_to(load_index()) if terms.rules else load_index()
     selection, recorded = terms.selection, _baseline(terms.baseline)
     arguments, refused = without_links_out(arguments) if terms.judges_change else (arguments, [])
-    documents, inputs = _read_all(index, arguments, terms, stack, refused)
-    _refuse_nothing(arguments, terms, documents, inputs)
+    documents, inputs = _refuse_nothing(arguments, terms, *_read_all(index, arguments, terms, stack, refused))
     documents, waivers = _with_waivers(documents, terms)
     is_set = terms.dependents or len(documents.judged) > 1 or any(map(os.path.isdir, arguments))
     completion = complete(documents, dependents=terms.dependents, named=set(filter(os.path.isfile, arguments)))
@@ -213,10 +212,12 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     return report, [*inputs.failures, *completion.failures, *both.failures]
 
 
-def _refuse_nothing(arguments: Sequence[str], terms: Terms, documents: DocumentSet, inputs: Inputs) -> None:
-    """Raise `InputError` where nothing is to be judged."""
+def _refuse_nothing(
+    arguments: Sequence[str], terms: Terms, documents: DocumentSet, inputs: Inputs
+) -> tuple[DocumentSet, Inputs]:
+    """These documents and inputs; raise `InputError` where nothing is to be judged."""
     if documents.files or inputs.streams or inputs.checkpoints or (terms.left_out and not arguments):
-        return
+        return documents, inputs
     named = ", ".join([*arguments, *(text.name for text in terms.given)]) or "no argument"
     left_out = lines_on([*left_out_of(arguments, documents, inputs)])
     kept_out = map(str, excluded.passed_over())

@@ -112,16 +112,22 @@ def _lasting(target: StorageTarget) -> bool:
     return target.scope == "cluster" and domain_size(target.failure_domain) >= domain_size("rack")
 
 
+def _saved_parameters(request: Request) -> tuple[float, float]:
+    """Parameters that a checkpoint holds, and bytes of each with the state of its optimizer.
+
+    The parameters under adapters do not change, so that a checkpoint holds the adapters alone.
+    """
+    model = request.goal.model
+    if not request.adapters:
+        return model.num_parameters, max(_LEAST_STATE_BYTES, model.state.weights + model.state.optimizer)
+    share = model.trained_share
+    return share * model.num_parameters, model.parameter_bytes + model.state.optimizer / share
+
+
 def policy_figures(request: Request, scored: Scored, names: Names) -> PolicyFigures:
     """Interval, tiers and recovery of a planned job: Daly's interval over the store and failure rate of the cluster."""
-    step, parameters = scored.outlook.step.seconds, request.goal.model.num_parameters
-    each = max(_LEAST_STATE_BYTES, request.goal.model.state.weights + request.goal.model.state.optimizer)
-    if request.adapters:  # the parameters under them do not change, so that a checkpoint holds the adapters alone
-        share = request.goal.model.trained_share
-        parameters, each = (
-            share * parameters,
-            request.goal.model.parameter_bytes + request.goal.model.state.optimizer / share,
-        )
+    step = scored.outlook.step.seconds
+    parameters, each = _saved_parameters(request)
     blocking, blocking_reason = _blocking(request, each * parameters)
     copies = _copies(request, each * parameters)
     mtbf, mtbf_reason = _mtbf(request)

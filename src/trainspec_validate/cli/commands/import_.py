@@ -101,8 +101,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
     """
     if check and output is None:
         raise click.UsageError("--check needs --output")
-    inputs = Inputs()
-    paths = _listed(files)
+    inputs, paths = Inputs(), _listed(files)
     streams = stream_import.found(paths, _names([path for path, _ in paths]), inputs, format_name, _document_format)
     if streams:
         if num_nodes is not None or name is not None:
@@ -113,9 +112,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
         raise click.UsageError("--known is about streams; none of the files is one")
     fragments = _fragments(paths, format_name, inputs)
     if not any(num_facts(fragment.facts) for fragment in fragments):
-        raise Failure(
-            f"nothing was imported: {', '.join(entry.name for entry in fragments[:_MAX_NAMED])} states no fact"
-        )
+        named = ", ".join(entry.name for entry in fragments[:_MAX_NAMED])
+        raise Failure(f"nothing was imported: {named} states no fact")
     if num_nodes is not None and any(fragment.kind != "ClusterProfile" for fragment in fragments):
         raise click.UsageError("--num-nodes is about clusters; no other kind of document has it")
     try:

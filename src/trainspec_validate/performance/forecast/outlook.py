@@ -192,8 +192,7 @@ def work_of(model: ModelFacts, machine: MachineFacts, layout: Layout, settings: 
     Raises:
         Unpredictable: no peak rate is known for the format.
     """
-    name, rate = machine.peak(model.compute_formats)
-    software = settings.software
+    (name, rate), software = machine.peak(model.compute_formats), settings.software
     return Work(
         shape=model.shape,
         layout=layout,

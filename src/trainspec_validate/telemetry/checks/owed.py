@@ -45,26 +45,31 @@ CAPABILITIES = {
 }
 
 
+def _without_heads(run: RunView) -> Iterator[Violation]:
+    """What is wrong where no file has a head: that no value is read, unless the file is none that holds values."""
+    if run.num_samples:
+        return
+    ends = [(number, *file.end) for number, file in enumerate(run.files) if file.end]
+    if ends and all(is_failure(words) for _, _, words in ends):
+        raise NotApplicable("the program of the log failed, and reported no value that is read")
+    if ends:
+        yield from (_ended(*end) for end in ends)
+        return
+    lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
+    if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
+        raise NotApplicable(f"the file holds events alone, and none of the run ({lost})")
+    is_free = all(FORMATS[file.format].has_free_names and not file.unread for file in run.files)
+    if run.files and not run.damage and is_free:
+        raise NotApplicable(f"no value has a name that is known ({lost})")
+    help_text = "; ".join(["write samples", "missing input never yields a pass", *([lost] if lost else [])])
+    yield Violation(NOWHERE, "the stream holds no value of any metric", help_text)
+
+
 @check("TS-TEL-003")
 def scopes_have_values(run: RunView) -> Iterator[Violation]:
     """Each emitter writes a value of each scope that its head names."""
     if not run.heads:
-        if run.num_samples:
-            return
-        ends = [(number, *file.end) for number, file in enumerate(run.files) if file.end]
-        if ends and all(is_failure(words) for _, _, words in ends):
-            raise NotApplicable("the program of the log failed, and reported no value that is read")
-        if ends:
-            yield from (_ended(*end) for end in ends)
-            return
-        lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
-        if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
-            raise NotApplicable(f"the file holds events alone, and none of the run ({lost})")
-        is_free = all(FORMATS[file.format].has_free_names and not file.unread for file in run.files)
-        if run.files and not run.damage and is_free:
-            raise NotApplicable(f"no value has a name that is known ({lost})")
-        help_text = "; ".join(["write samples", "missing input never yields a pass", *([lost] if lost else [])])
-        yield Violation(NOWHERE, "the stream holds no value of any metric", help_text)
+        yield from _without_heads(run)
         return
     written = {writer: _scopes(names) for writer, names in by_writer(run).items()}
     anywhere = frozenset().union(*written.values()) if written else frozenset()

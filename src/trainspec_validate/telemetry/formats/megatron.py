@@ -158,6 +158,21 @@ class Reader:
         if copy:
             yield offset, copy
 
+    def _hold_before_begin(self, found: list[Found]) -> Iterator[Found]:
+        """These at once, or later where the beginning of the run is not known yet."""
+        if self._first:
+            self._held += found
+        else:
+            yield from found
+
+    def _begin_once(self, offset: int, time_us: int, step: int) -> Iterator[Found]:
+        """Keep the first report, or begin the run by the second."""
+        if not self._started:
+            self._started = True
+            self._first = (offset, time_us, step)
+        elif self._first:
+            yield from self._begin(step)
+
     def _report(self, line: _Line) -> Iterator[Found]:
         """The record of a line that is no copy."""
         offset, text, match = line.offset, line.text, line.match
@@ -168,11 +183,7 @@ class Reader:
             self._is_over = True
             yield offset, MIXED
             return
-        evaluated = list(self._of_evaluations(line.evaluations))
-        if self._first:
-            self._held += evaluated
-        else:
-            yield from evaluated
+        yield from self._hold_before_begin(list(self._of_evaluations(line.evaluations)))
         time_us = self._time(text[: match.start()], offset)
         if time_us is None:
             yield offset, Refusal("the line has no time, unlike lines before it", "", "time")
@@ -190,11 +201,7 @@ class Reader:
             yield from self._follow(step, time_us, line)
             self._without_first(offset, step, time_us, values)
             values["train.step.count"] = float(step)
-        if not self._started:
-            self._started = True
-            self._first = (offset, time_us, step or 0)
-        elif self._first:
-            yield from self._begin(step or 0)
+        yield from self._begin_once(offset, time_us, step or 0)
         refusals = (*self._texts(pairs), *self._iterations.take(dict(pairs), step or 0, self._interval))
         self._held += ((offset, refusal) for refusal in refusals)
         if rest:
