@@ -256,7 +256,10 @@ def test_a_query_counts_each_device_once(text: str, num: int | None, remark: str
 
 def test_an_open_number_has_no_explicit_devices() -> None:
     """Eight rows of differing links that may be samples of fewer devices."""
-    text = "name, pcie.link.gen.max, pcie.link.width.max\n" + "NVIDIA H200, 5, 16\nNVIDIA H200, 4, 16\n" * 4
+    text = (
+        "name, power.limit [W], pcie.link.gen.max, pcie.link.width.max\n"
+        + "NVIDIA H200, 700.00 W, 5, 16\nNVIDIA H200, 700.00 W, 4, 16\n" * 4
+    )
     fragment = FORMATS["nvidia-smi-query-csv"].read(ForeignText("x", text))
     assert group(fragment)["host_link"]["generation"] == 4
     assert "layout" not in fragment.facts
