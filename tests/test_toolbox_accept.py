@@ -246,12 +246,83 @@ def test_parts_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert "has the XML of nvidia-smi after other text" in mixed.output
 
 
-def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path) -> None:
-    cut = smi(8).split("GPU 00000000:28")[0]
+@pytest.mark.parametrize("end", ["    Max Clocks", " MHz\n\nGPU 00000000:28", "\n\nGPU 00000000:28"])
+def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path, end: str) -> None:
+    head, middle, _ = smi(8).partition("GPU 00000000:20")
+    cut = head + middle + smi(8).partition(middle)[2].partition(end)[0]
     found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": cut}, "node-1": GOOD})
     assert found.exit_code == 2
-    assert "node-0/smi.txt: 8 GPUs are announced, 3 listed" in found.output
+    assert "node-0/smi.txt: is cut off: the file lists 3 of 8 attached GPUs" in found.output
     assert "of 8 accelerators" not in found.output
+
+
+XML_GPU = "<gpu id='00000000:{0:02x}:00.0'><product_name>NVIDIA H100 80GB HBM3</product_name><uuid>GPU-{0}</uuid></gpu>"
+
+
+def log(attached: str, *gpus: int) -> str:
+    """What `nvidia-smi -q -x` prints of some GPUs of a node."""
+    listed = "".join(XML_GPU.format(gpu) for gpu in gpus)
+    return f"<nvidia_smi_log><attached_gpus>{attached}</attached_gpus>{listed}</nvidia_smi_log>\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (smi(8).split("GPU 00000000:18")[0], "1 of 8 attached GPUs"),
+        (smi(8).split("GPU 00000000:28")[0], "3 of 8 attached GPUs"),
+        (log("8", 0), "1 of 8 attached GPUs"),
+        (log("8", *range(7)), "7 of 8 attached GPUs"),
+        (log("999999999", 0), "1 of 999999999 attached GPUs"),
+    ],
+    ids=["text-one", "text-three", "xml-one", "xml-seven", "xml-odd"],
+)
+def test_a_report_of_some_gpus_leaves_their_number_open(tmp_path: Path, text: str, reason: str) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": text}, "node-1": GOOD})
+    words = " ".join(found.output.split())
+    assert found.exit_code == 0, found.output
+    assert "no file states the number of accelerators of 1 of 2 nodes (node-0)" in words
+    listed = "holds 1 lists that do not show each accelerator once"
+    assert f"{listed}: node-0/smi.txt (the file lists {reason})" in words
+
+
+def test_a_gpu_that_the_tool_does_not_reach_is_missing(tmp_path: Path) -> None:
+    lost = (
+        smi(7).replace(": 7\n", ": 8\n", 1)
+        + "Unable to determine the device handle for GPU 0000:48:00.0: Unknown Error\n"
+    )
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": lost}, "node-1": GOOD})
+    assert (found.exit_code, "node-0: 7 of 8 accelerators" in found.output) == (1, True)
+
+
+@pytest.mark.parametrize("text", [smi(4) + smi(4), log("2", 0, 0), log("8", *range(7), 0)])
+def test_several_reports_in_one_file_are_refused(tmp_path: Path, text: str) -> None:
+    """Their states differ, and the first would hide an error that the second has."""
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": text}})
+    assert (found.exit_code, "GPUs several times" in found.output) == (2, True), found.output
+
+
+def query(*indices: int) -> str:
+    """What `nvidia-smi --query-gpu` prints."""
+    return "index, name\n" + "".join(f"{index}, NVIDIA H100 80GB HBM3\n" for index in indices)
+
+
+@pytest.mark.parametrize(
+    ("indices", "finding", "note"),
+    [
+        (range(8), "", ""),
+        ([*range(8), *range(8)], "", ""),
+        ([*range(7), 0], "node-0: 7 of 8 accelerators", "(index 0 is listed twice)"),
+        ([*range(4), *range(4)], "node-0: 4 of 8 accelerators", ""),
+        ([*range(8), 0, 1, 0], "", "(index 0, 1 are listed several times)"),
+    ],
+)
+def test_rows_of_one_device_are_one_accelerator(tmp_path: Path, indices: list[int], finding: str, note: str) -> None:
+    files = {key: text for key, text in GOOD.items() if key != "smi.txt"}
+    found = accept(tmp_path, {"node-0": {**files, "smi.csv": query(*indices)}, "node-1": GOOD})
+    assert (found.exit_code, "of 8 accelerators" in found.output) == (int(bool(finding)), bool(finding)), found.output
+    assert finding in found.output
+    listed = f"holds 1 lists that do not show each accelerator once: node-0/smi.csv {note}"
+    assert (listed in " ".join(found.output.split())) == bool(note), found.output
 
 
 NVLINK = "".join(

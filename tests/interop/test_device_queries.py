@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -215,12 +214,69 @@ def test_long_lines_and_many_devices_are_refused(name: str) -> None:
         FORMATS[name].read(ForeignText("x", many))
 
 
-def test_a_node_of_which_a_part_is_listed_has_no_count() -> None:
-    text = re.sub(r"<attached_gpus>\d+<", "<attached_gpus>64<", FILES["nvidia-smi-log-xml"].text)
-    assert "<attached_gpus>64<" in text
-    fragment = FORMATS["nvidia-smi-log-xml"].read(ForeignText("x", text))
-    assert "num_accelerators_per_node" not in fragment.facts["node_groups"][0]
-    assert [item.reason for item in fragment.unknown if item.pointer[-1] == "num_accelerators_per_node"]
+COUNT = ("node_groups", 0, "num_accelerators_per_node")
+
+
+def rows(header: str, *names: str, again: bool = False) -> str:
+    """A query of H100s, of which each has a name in a column of the header; `again` prints all of it twice."""
+    lines = [f"{header}, name", *(f"{name}, NVIDIA H100 80GB HBM3" for name in names)]
+    return "\n".join((*lines, *(lines if again else ()))) + "\n"
+
+
+NAMELESS = "name, memory.total [MiB]\n" + "NVIDIA H100 80GB HBM3, 81559 MiB\n" * 8
+SLOTS = [f"00000000:{k:02X}:00.0" for k in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "num", "remark"),
+    [
+        (rows("index", *"0123"), 4, ""),
+        (rows("index", *"01230123"), 4, "4 devices, each of them listed 2 times"),
+        (rows("index", *"0123", again=True), 4, "4 devices, each of them listed 2 times"),
+        (rows("index", *"01230"), 4, "index 0 is listed twice"),
+        (rows("index", *"0120120"), 3, "index 0, 1, 2 are listed several times"),
+        (rows("uuid", "GPU-a", "GPU-b", "GPU-a", "GPU-b"), 2, "2 devices, each of them listed 2 times"),
+        (rows("gpu_uuid", "GPU-a", "GPU-b", "GPU-a"), 2, "uuid GPU-a is listed twice"),
+        (rows("pci.bus_id", *SLOTS, SLOTS[0].lower()), 3, "pci.bus_id 00000000:00:00.0 is listed twice"),
+        (rows("uuid, index", "[N/A], 0", "[N/A], 1", "[N/A], 1"), 2, "index 1 is listed twice"),
+        (rows("index, uuid", "0, GPU-a", "0, GPU-b"), 2, ""),
+        (NAMELESS, None, "no column identifies the devices of 8 rows; query index or uuid too"),
+        (NAMELESS * 2, None, "no column identifies the devices of 16 rows"),
+        ("name, memory.total [MiB]\nNVIDIA H100 80GB HBM3, 81559 MiB\n", 1, ""),
+    ],
+)
+def test_a_query_counts_each_device_once(text: str, num: int | None, remark: str) -> None:
+    fragment = FORMATS["nvidia-smi-query-csv"].read(ForeignText("x", text))
+    assert_fits_schema(fragment)
+    assert group(fragment).get("num_accelerators_per_node") == num
+    assert group(fragment)["accelerator"]["model"] == "nvidia-h100-sxm-80gb"
+    assert (remark in messages(fragment), bool(messages(fragment))) == (True, bool(remark))
+    assert any(item.pointer == COUNT for item in fragment.unknown) == (num is None)
+
+
+def test_an_open_number_has_no_explicit_devices() -> None:
+    """Eight rows of differing links that may be samples of fewer devices."""
+    text = (
+        "name, power.limit [W], pcie.link.gen.max, pcie.link.width.max\n"
+        + "NVIDIA H200, 700.00 W, 5, 16\nNVIDIA H200, 700.00 W, 4, 16\n" * 4
+    )
+    fragment = FORMATS["nvidia-smi-query-csv"].read(ForeignText("x", text))
+    assert group(fragment)["host_link"]["generation"] == 4
+    assert "layout" not in fragment.facts
+
+
+def test_another_query_in_the_same_file_is_refused() -> None:
+    text = rows("index", *"01") + rows("uuid", "GPU-a", "GPU-b")
+    with pytest.raises(ForeignFormatError, match="header of another query") as caught:
+        FORMATS["nvidia-smi-query-csv"].read(ForeignText("x", text))
+    assert caught.value.line == 4
+
+
+@pytest.mark.parametrize("attached", ["1", "64", "999999999", "9" * 40, "[N/A]"])
+def test_a_log_of_other_than_the_attached_devices_has_no_count(attached: str) -> None:
+    fragment = read("nvidia-smi-log-xml", ("<attached_gpus>2<", f"<attached_gpus>{attached}<"))
+    assert "num_accelerators_per_node" not in group(fragment)
+    assert [item.pointer for item in fragment.remarks if attached[:32] in item.message] == [COUNT]
 
 
 @examples(200)

@@ -48,6 +48,8 @@ class Remark:
 
     message: str
     line: int | None = None
+    pointer: Pointer = ()
+    """The key of the document that it is about, where it is about one."""
 
 
 @dataclass(frozen=True, slots=True)

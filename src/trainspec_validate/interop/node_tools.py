@@ -11,6 +11,7 @@ from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._accelerators import by_product
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
+from trainspec_validate.interop.readers._counted import counted
 from trainspec_validate.interop.readers._query import size
 
 Facts = dict[str, Any]
@@ -93,10 +94,10 @@ def _smi_text(text: str) -> Facts:
                 section = stack[-1][1].setdefault(_key(found["key"]), {})
                 if isinstance(section, dict):
                     stack.append((indent, section))
-    facts = _smi(root, gpus)
-    attached = _text(root, "attached_gpus") or ""
-    if attached.isdigit() and attached != str(len(gpus)) and _UNREACHED not in text:
-        raise ForeignFormatError(f"{attached} GPUs are announced, {len(gpus)} listed", help=_WHOLE)
+    facts = _smi(root, gpus, is_unreached=_UNREACHED in text)
+    sections = {key for _, tree in gpus for key in tree}
+    if "num_accelerators" not in facts and (not text.endswith("\n") or sections - set(gpus[-1][1] if gpus else ())):
+        raise ForeignFormatError(f"is cut off: {facts['open_counts'][0]}", help=_WHOLE)
     return facts
 
 
@@ -119,10 +120,19 @@ def _tree(item: xml.Element, depth: int) -> Tree:
     return found
 
 
-def _smi(root: Tree, gpus: list[tuple[str, Tree]]) -> Facts:
+def _smi(root: Tree, gpus: list[tuple[str, Tree]], *, is_unreached: bool = False) -> Facts:
+    """Facts of the GPUs of one report; one that the tool names as unreached is attached and not listed."""
     if len(gpus) > _MAX_DEVICES:
         raise ForeignFormatError(f"lists {len(gpus):,} devices", help=f"at most {_MAX_DEVICES:,} are read")
-    facts: Facts = {"num_accelerators": len(gpus), "devices": [_gpu(pci, tree) for pci, tree in gpus]}
+    rows = [{"uuid": _text(tree, "gpu_uuid") or _text(tree, "uuid"), "pci.bus_id": pci} for pci, tree in gpus]
+    found = counted(rows, None if is_unreached else _text(root, "attached_gpus"), is_sampled=False)
+    if len(found.firsts) < len(gpus):
+        raise ForeignFormatError(f"lists {len(found.firsts)} GPUs several times", help="keep one report of the tool")
+    facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus]}
+    if found.num_devices is None:
+        facts["open_counts"] = [found.remark]
+    else:
+        facts["num_accelerators"] = found.num_devices
     if driver := _text(root, "driver_version"):
         facts["driver"] = driver
     return facts

@@ -45,6 +45,8 @@ _ASPECTS = {
     "the bus bandwidth": "bus_bandwidths",
 }
 """What can be judged of a node, by the key that holds it."""
+_COUNT = ("node_groups", 0, "num_accelerators_per_node")
+"""Where the description of one node has the number of its accelerators."""
 _SHOWN = 8
 
 
@@ -66,6 +68,8 @@ class _Node:
     """Files of no known format."""
     half_read: list[str] = field(default_factory=list)
     """Files of a known format with a part that no reader takes, each with the part."""
+    open_counts: dict[str, None] = field(default_factory=dict)
+    """Files whose list of accelerators does not show each of them once, each with the reason."""
     has_kernel_log: bool = False
 
 
@@ -184,6 +188,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
     facts = node_facts(text.text)
     if facts is not None:
         _merge(node, facts)
+        _take_counts(node, name, facts.get("open_counts", ()))
     has_log = _take_kernel_log(node, name, text.text)
     is_known = facts is not None or has_log
     return _take_foreign(node, text, is_known=is_known) or is_known
@@ -219,12 +224,20 @@ def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
     if found.kind != "ClusterProfile":
         return False
     try:
-        _take_profile(node, found.read(text).facts)
+        fragment = found.read(text)
     except ForeignFormatError as error:
         if not is_known:
             raise
         node.half_read.append(f"{text.name} (as {found.name}: {error})")
+        return True
+    _take_profile(node, fragment.facts)
+    _take_counts(node, text.name, [remark.message for remark in fragment.remarks if remark.pointer == _COUNT])
     return True
+
+
+def _take_counts(node: _Node, name: str, reasons: Iterable[str]) -> None:
+    for reason in reasons:
+        node.open_counts.setdefault(f"{name} ({reason})")
 
 
 def _take_profile(node: _Node, data: Any) -> None:
@@ -328,6 +341,10 @@ def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
     if names:
         reason = f"holds {len(names)} files of no known format: {_named(names)}"
         yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
+    counts = [count for node in nodes for count in node.open_counts]
+    if counts:
+        reason = f"holds {len(counts)} lists that do not show each accelerator once: {_named(counts)}"
+        yield Unjudged(directory.as_posix(), reason, "gather the list of all devices of the node, once", ())
     parts = [part for node in nodes for part in node.half_read]
     if parts:
         reason = f"holds {len(parts)} parts of files that are not read: {_named(parts)}"

@@ -16,6 +16,7 @@ NODE = "node-0"
 """Name of the one explicit node."""
 MAX_DEVICES = 1024
 _IN_GROUP: Pointer = ("node_groups", 0)
+COUNT: Pointer = (*_IN_GROUP, "num_accelerators_per_node")
 _ONE_NODE = "the source describes one node; count them in the scheduler or the inventory"
 _MAX_REMARKS = 100
 
@@ -26,7 +27,7 @@ class Draft:
     def __init__(self) -> None:
         self._facts: dict[str, Any] = {"node_groups": [{"name": GROUP}]}
         self._unknown: dict[Pointer, str] = {}
-        self._remarks: dict[str, tuple[int | None, dict[str, None]]] = {}
+        self._remarks: dict[str, tuple[int | None, dict[str, None], Pointer]] = {}
         self._derived: dict[Pointer, str] = {("node_groups", 0, "name"): "a label for the one node group"}
         self._num_more = 0
         self.unknown(("num_nodes",), _ONE_NODE)
@@ -59,26 +60,27 @@ class Draft:
         """Records that the source cannot state a key of the node group."""
         self.unknown((*_IN_GROUP, *path), reason)
 
-    def retract(self, key: str, reason: str) -> None:
-        """Leaves a key of the node group open after all."""
-        self._facts["node_groups"][0].pop(key, None)
-        self._derived.pop((*_IN_GROUP, key), None)
-        self.group_unknown(key, reason=reason)
+    def uncount(self, reason: str) -> None:
+        """Leaves open after all how many accelerators the node has, and with it which."""
+        self._facts.pop("layout", None)
+        self._facts["node_groups"][0].pop(COUNT[-1], None)
+        self._derived = {place: how for place, how in self._derived.items() if place != COUNT and place[0] != "layout"}
+        self.unknown(COUNT, reason)
 
-    def remark(self, message: str, line: int | None = None, *, about: str | None = None) -> None:
+    def remark(self, message: str, line: int | None = None, *, about: str | None = None, pointer: Pointer = ()) -> None:
         """Records an oddity once, with the devices that it is about; beyond a hundred only their number is kept."""
         if message not in self._remarks and len(self._remarks) >= _MAX_REMARKS:
             self._num_more += 1
             return
-        _, names = self._remarks.setdefault(message, (line, {}))
+        _, names, _ = self._remarks.setdefault(message, (line, {}, pointer))
         if about is not None:
             names.setdefault(about)
 
     def fragment(self, format_name: str, text: ForeignText) -> Fragment:
         """Everything recorded, as the fragment of a text."""
         remarks = [
-            Remark(f"{shown(list(names))}: {message}" if names else message, line)
-            for message, (line, names) in self._remarks.items()
+            Remark(f"{shown(list(names))}: {message}" if names else message, line, pointer)
+            for message, (line, names, pointer) in self._remarks.items()
         ]
         if self._num_more:
             remarks.append(Remark(f"{self._num_more:,} more remarks are left out"))

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._accelerators import by_product
-from trainspec_validate.interop.readers._draft import MAX_DEVICES, Draft, as_name, plain_float
+from trainspec_validate.interop.readers._counted import Counted
+from trainspec_validate.interop.readers._draft import COUNT, MAX_DEVICES, Draft, as_name, plain_float
 from trainspec_validate.interop.readers._node import Device, Node, describe
 from trainspec_validate.interop.readers._products import accelerator_model
 
@@ -58,8 +59,8 @@ def watts(text: str | None) -> float | None:
     return plain_float(found[1], 10, 50_000) if found else None
 
 
-def write(draft: Draft, devices: Sequence[Listed], *, missing: str) -> None:
-    """Writes what devices share; `missing` says where the rest is found.
+def write(draft: Draft, devices: Sequence[Listed], *, missing: str, counted: Counted | None = None) -> None:
+    """Writes what devices share; `missing` says where the rest is found, `counted` which rows are devices.
 
     Raises:
         ForeignFormatError: there are more devices than a node can have.
@@ -71,6 +72,7 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str) -> None:
     memory = devices[0].memory_bytes if devices else None
     how = f"the product {shown}" if memory is None else f"the product {shown} with {memory:.0f} bytes as reported"
     num_dies = accelerator_model(draft, matches, how[:300]) if devices else 1
+    accelerators = devices if counted is None else [devices[position] for position in counted.firsts]
     node = Node(
         tuple(
             Device(
@@ -81,7 +83,7 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str) -> None:
                 link_num_lanes=one.link_num_lanes,
                 line=one.line,
             )
-            for k, one in enumerate(devices)
+            for k, one in enumerate(accelerators)
         ),
         (),
     )
@@ -90,11 +92,23 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str) -> None:
         if all(one.link_generation is None and one.link_num_lanes is None for one in devices):
             draft.group_unknown("host_link", key, reason=missing)
     describe(draft, node, num_dies=num_dies)
+    if counted is not None:
+        _count(draft, counted, devices[0].line if devices else None)
     in_catalog = bool(matches) and all(match is not None and match.entry is not None for match in matches)
     _memory(draft, devices, in_catalog=in_catalog, missing=missing)
     _power(draft, devices, missing=missing, num_dies=num_dies)
     for key in ("host", "scale_up"):
         draft.group_unknown(key, reason=missing)
+
+
+def _count(draft: Draft, counted: Counted, line: int | None) -> None:
+    """States how rows became devices, or that their number is open."""
+    if counted.remark:
+        draft.remark(counted.remark, line, pointer=COUNT)
+    if counted.num_devices is None:
+        draft.uncount(counted.remark)
+    elif counted.how is not None:
+        draft.remark(counted.how, line)
 
 
 def _memory(draft: Draft, devices: Sequence[Listed], *, in_catalog: bool, missing: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _pci, _query
+from trainspec_validate.interop.readers._counted import counted
 from trainspec_validate.interop.readers._draft import MAX_DEVICES, Draft, plain_int
 from trainspec_validate.interop.readers._matrix import plain_lines
 from trainspec_validate.interop.readers._query import Listed, start
@@ -50,28 +51,41 @@ def read_csv(text: ForeignText) -> Fragment:
     if len(set(keys)) < len(keys):
         raise ForeignFormatError("the header names a field twice", 1)
     draft = Draft()
-    found: list[tuple[int, dict[str, str]]] = []
-    for number, line in enumerate(lines[1:], 2):
-        if not line.strip():
-            continue
-        try:
-            fields = next(csv.reader([line], skipinitialspace=True), [])
-        except csv.Error as error:
-            raise ForeignFormatError(f"is no row of CSV: {words_of(error)}", number) from None
-        if len(fields) != len(keys):
-            raise ForeignFormatError(f"has {len(fields)} fields, the header {len(keys)}", number)
-        if len(found) >= MAX_DEVICES:
-            raise ForeignFormatError(f"lists more than {MAX_DEVICES:,} devices", number)
-        found.append((number, dict(zip(keys, (field.strip() for field in fields), strict=True))))
+    found = list(_rows(lines, keys))
     if not found:
         raise ForeignFormatError("lists no device", 1, "the driver answered with a header alone")
-    _query.write(draft, [_nvidia_row(row, number) for number, row in found], missing=_MISSING)
+    devices = [_nvidia_row(row, number) for number, row in found]
+    _query.write(draft, devices, missing=_MISSING, counted=counted([row for _, row in found]))
     versions = {row.get("driver_version") for _, row in found}
     if len(versions) == 1:
         _query.software(draft, "driver", "nvidia", versions.pop())
     if any(row.get("mig.mode.current") == "Enabled" for _, row in found):
         draft.remark("MIG is enabled, so that jobs see parts of an accelerator")
     return draft.fragment("nvidia-smi-query-csv", text)
+
+
+def _rows(lines: Sequence[str], keys: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows below the header, each with the number of its line; a loop and joined outputs may repeat the header.
+
+    Raises:
+        ForeignFormatError: a row does not have the fields of the header, or there are too many rows.
+    """
+    num_rows = 0
+    for number, line in enumerate(lines[1:], 2):
+        if not line.strip() or [_key(title) for title in line.split(",")] == keys:
+            continue
+        try:
+            fields = next(csv.reader([line], skipinitialspace=True), [])
+        except csv.Error as error:
+            raise ForeignFormatError(f"is no row of CSV: {words_of(error)}", number) from None
+        if len({_key(field) for field in fields} & _TYPICAL) >= 2:
+            raise ForeignFormatError("is the header of another query", number, "keep each query in a file of its own")
+        if len(fields) != len(keys):
+            raise ForeignFormatError(f"has {len(fields)} fields, the header {len(keys)}", number)
+        num_rows += 1
+        if num_rows > MAX_DEVICES:
+            raise ForeignFormatError(f"lists more than {MAX_DEVICES:,} devices", number)
+        yield number, dict(zip(keys, (field.strip() for field in fields), strict=True))
 
 
 def _nvidia_row(row: Mapping[str, str], number: int) -> Listed:
@@ -106,15 +120,14 @@ def read_xml(text: ForeignText) -> Fragment:
         raise ForeignFormatError(f"starts with <{root.tag[:64]}>", root.line, "a log starts with <nvidia_smi_log>")
     draft = Draft()
     gpus = [child for child in root.children if child.tag == "gpu"]
-    attached = plain_int(_text(root, "attached_gpus"), 0, 4096)
-    counted = f"attached_gpus is {attached}, but {len(gpus)} are listed"
-    if attached is not None and attached != len(gpus):
-        draft.remark(counted, root.line)
     if not gpus:
         raise ForeignFormatError("lists no device", root.line)
-    _query.write(draft, [_nvidia_element(gpu) for gpu in gpus], missing=_MISSING)
-    if attached is not None and attached != len(gpus):
-        draft.retract("num_accelerators_per_node", counted)
+    rows = [
+        {"uuid": _text(gpu, "uuid"), "pci.bus_id": _text(gpu, "pci", "pci_bus_id") or gpu.get("id")} for gpu in gpus
+    ]
+    devices = [_nvidia_element(gpu) for gpu in gpus]
+    found = counted(rows, _text(root, "attached_gpus"), is_sampled=False)
+    _query.write(draft, devices, missing=_MISSING, counted=found)
     _query.software(draft, "driver", "nvidia", _text(root, "driver_version"))
     _query.software(draft, "runtime", "cuda", _text(root, "cuda_version"))
     if any(_text(gpu, "mig_mode", "current_mig") == "Enabled" for gpu in gpus):
