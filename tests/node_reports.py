@@ -93,10 +93,20 @@ def diagnostic(result: str = "Pass - All") -> str:
     return DIAGNOSTIC.format(result=f"{result:<47}")
 
 
-def benchmark(rate: float, size: int = 8589934592) -> str:
+def links(num: int = 8) -> str:
+    """The state of the links of GPUs."""
+    return "".join(
+        f"GPU {gpu}: NVIDIA H100 (UUID: GPU-00000000-0000-0000-0000-0000000000{16 + 8 * gpu:02x})\n"
+        + "".join(f"\t Link {i}: 26.562 GB/s\n" for i in range(18))
+        for gpu in range(num)
+    )
+
+
+def benchmark(rate: float, size: int = 8589934592, num_wrong: str = "0") -> str:
     ranks = "".join(f"#  Rank {i:2} Group  0 Pid  9 on node device {i} [0x{i:02x}] NVIDIA H100\n" for i in range(8))
     head = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
-    row = f"  {size}  {size // 4}  float  sum  -1  {size / (rate / 1.75) / 1e3:.1f}  {rate / 1.75:.2f}  {rate:.2f}  0\n"
+    time = f"{size / (rate / 1.75) / 1e3:.1f}"
+    row = f"  {size}  {size // 4}  float  sum  -1  {time}  {rate / 1.75:.2f}  {rate:.2f}  {num_wrong}\n"
     return f"# all_reduce_perf\n# Using devices\n{ranks}{head}{row}"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.node_reports import benchmark, diagnostic, ports, profile, smi
+from tests.node_reports import benchmark, diagnostic, links, ports, profile, smi
 from tests.trees import deep_tree
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop.fragment import ForeignFormatError
@@ -21,9 +21,20 @@ from trainspec_validate.interop.node_tools import node_facts
 from trainspec_validate.pipeline import acceptance
 
 GOOD = {"smi.txt": smi(), "ibstat.txt": ports(), "diag.txt": diagnostic(), "nccl.txt": benchmark(365.0)}
-
+ALL = {"dmesg.txt": "[  1.0] Linux\n", "nvlink.txt": links()}
+"""What else is wanted for nothing to be left unjudged."""
 
 UNKNOWN = ("accelerator.memory_bytes", "host.acs_enabled", "nics", "scale_up")
+
+
+DCGM_4 = diagnostic().replace(
+    "| EUD Test ",
+    "".join(
+        f"| {name:<26}| {result:<47}|\n"
+        for name, result in [("memory", "Fail"), *(("", f"GPU{i}: {'Fail' if i == 5 else 'Pass'}") for i in range(8))]
+    )
+    + "| EUD Test ",
+)
 
 
 def discovered(text: str) -> str:
@@ -50,7 +61,7 @@ def accept(
 
 
 def test_nodes_as_declared_are_accepted(tmp_path: Path) -> None:
-    found = accept(tmp_path, {f"node-{i}": {**GOOD, "dmesg.txt": "[  1.0] Linux\n"} for i in range(3)})
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, **ALL} for i in range(3)})
     assert found.exit_code == 0, found.output
     assert "no findings" in found.output
     assert "not judged" not in found.output
@@ -94,6 +105,10 @@ def test_what_a_discovered_profile_knows_is_compared(
         ({"ibstat.txt": ports(rate=200)}, "node-0/mlx5_2: 25 GB/s, declared are 50 GB/s"),
         ({"ibstat.txt": ports(device="mlx5_9")}, "node-0: no mlx5_2"),
         ({"diag.txt": diagnostic("Fail - GPU: 3")}, "node-0: PCIe: Fail - GPU: 3"),
+        ({"diag.txt": DCGM_4}, "node-0: memory: Fail, GPU5: Fail "),
+        ({"nccl.txt": benchmark(365.0, num_wrong="5")}, "node-0: all-reduce: 5 wrong values"),
+        ({"nccl.txt": benchmark(365.0, num_wrong="1.34218e+08")}, "node-0: all-reduce: 134218000 wrong values"),
+        ({"nccl.txt": benchmark(365.0) + "# Out of bounds values : 7 FAILED\n"}, "node-0: collective: 7 wrong values"),
         ({"nccl.txt": benchmark(110.0)}, "node-0: all-reduce of 8 ranks has a bus bandwidth of 110 GB/s, predicted is"),
         ({"nccl.txt": benchmark(300.0)}, "300 GB/s, 82.19 % of the median of 3 nodes"),
         (
@@ -223,8 +238,8 @@ LOST = "[5.0] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.
 @pytest.mark.parametrize("order", [1, -1])
 def test_every_tool_and_the_kernel_log_of_one_file_are_read(tmp_path: Path, order: int) -> None:
     quiet = "[1.0] Linux version 6.8\n"
-    whole = "\n".join([ports(), quiet * 5_000 + LOST, benchmark(365.0), smi(7)][::order]) + "\n"
-    found = accept(tmp_path, {"node-0": {"all.txt": whole}, "node-1": {**GOOD, "dmesg.txt": quiet}})
+    whole = "\n".join([ports(), quiet * 5_000 + LOST, benchmark(365.0), links(7), smi(7)][::order]) + "\n"
+    found = accept(tmp_path, {"node-0": {"all.txt": whole}, "node-1": {**GOOD, **ALL}})
     assert found.exit_code == 1
     assert "xid:79" in found.output
     assert "7 of 8 accelerators" in found.output
@@ -325,11 +340,7 @@ def test_rows_of_one_device_are_one_accelerator(tmp_path: Path, indices: list[in
     assert (listed in " ".join(found.output.split())) == bool(note), found.output
 
 
-NVLINK = "".join(
-    f"GPU {gpu}: NVIDIA H100 (UUID: GPU-00000000-0000-0000-0000-0000000000{16 + 8 * gpu:02x})\n"
-    + "".join(f"\t Link {i}: 26.562 GB/s\n" for i in range(18))
-    for gpu in range(2)
-)
+NVLINK = links(2)
 DEVINFO = (
     "hca_id:\tmlx5_0\n\ttransport:\t\t\tInfiniBand (0)\n\tfw_ver:\t\t\t\t28.39.1002\n\tphys_port_cnt:\t\t\t1\n"
     "\t\tport:\t1\n\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tactive_width:\t\t4X (2)\n"
@@ -403,16 +414,46 @@ def test_wrong_use(tmp_path: Path) -> None:
 
 def test_both_parties_verify_the_same_result(tmp_path: Path) -> None:
     written, signed = tmp_path / "accepted.yaml", tmp_path / "statement.json"
-    nodes = {"node-0": GOOD, "node-1": GOOD}
+    nodes = {"node-0": {**GOOD, **ALL}, "node-1": {**GOOD, **ALL}}
     assert accept(tmp_path, nodes, "--output", f"{written}", "--statement", f"{signed}").exit_code == 0
     statement = json.loads(signed.read_text(encoding="utf-8"))
-    assert statement["predicate"]["result"] == "PASSED"
+    empty: dict[str, list[str]] = {"configuration": [], "warnedTests": [], "failedTests": [], "unjudged": []}
+    assert statement["predicate"] == {"result": "PASSED", **empty}
     same = accept(tmp_path, nodes, "--verify", f"{written}")
     assert same.exit_code == 0
     assert statement["subject"][0]["digest"]["sha256"] in same.output
     other = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": smi(clock=1410)}}, "--verify", f"{written}", num_nodes=2)
     assert other.exit_code == 1
     assert "differs from what" in other.output
+
+
+@pytest.mark.parametrize(
+    ("lacks", "fact", "requirement"),
+    [
+        ("nccl.txt", "the bus bandwidth", "TS-CLU-074"),
+        ("ibstat.txt", "the ports", "TS-CLU-054"),
+        ("nvlink.txt", "the scale-up links of each accelerator", "TS-CLU-073"),
+        ("dmesg.txt", "errors of the kernel", "TS-CLU-073"),
+    ],
+)
+def test_a_statement_on_what_was_not_judged_is_no_pass(lacks: str, fact: str, requirement: str, tmp_path: Path) -> None:
+    node = {**GOOD, **ALL}
+    signed = tmp_path / "statement.json"
+    part = {name: text for name, text in node.items() if name != lacks}
+    accept(tmp_path, {"node-0": node, "node-1": {**part, "notes.txt": "a"}}, "--statement", f"{signed}")
+    predicate = json.loads(signed.read_text(encoding="utf-8"))["predicate"]
+    assert predicate["result"] == "WARNED"
+    assert requirement in predicate["warnedTests"]
+    assert predicate["unjudged"] == [{"node": "node-1", "facts": [fact, "what node-1/notes.txt says"]}]
+
+
+@pytest.mark.parametrize("notation", ["concise", "full", "json", "sarif", "junit"])
+def test_every_bad_node_is_named_in_every_format(notation: str, tmp_path: Path) -> None:
+    bad = {f"node-{i:02d}": {**GOOD, "ibstat.txt": ports(firmware="28.1")} for i in range(6)}
+    good = {f"node-{i:02d}": GOOD if i < 14 else {} for i in range(6, 20)}
+    found = accept(tmp_path, {**bad, **good}, "--format", notation)
+    assert all(f"node-{i:02d} did not answer" in found.stdout for i in range(14, 20))
+    assert all(f"28.1 on node-{i:02d}/mlx5_2" in found.stdout for i in range(6))
 
 
 def test_links_of_files_are_not_followed(tmp_path: Path) -> None:

@@ -50,8 +50,13 @@ _SPEED = re.compile(r"([\d.]{1,8}) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
 _DIAGNOSTIC = re.compile(r"^\|\s*Diagnostic\s*\|\s*Result\s*\|", re.MULTILINE)
 _BORDER = re.compile(r"\+-+\+-+\+")
-_FAILED = re.compile(r"^\|[ |-]{0,3}\s*(?P<check>[A-Za-z][^|]{0,60}?)\s*\|\s*(?P<result>Fail[^|]{0,200}?)\s*\|")
-_MORE = re.compile(r"^\|\s*(?:Warning|Error)?\s*\|\s*(?P<more>GPU[^|]{0,200}?)\s*\|")
+_CHECK = re.compile(r"^\|[ |-]{0,3}\s*(?P<check>[A-Za-z][^|]{0,60}?)\s*\|\s*(?P<result>[^|]{1,200}?)\s*\|")
+_MORE = re.compile(r"^\|\s*(?:(?:Warning|Error)[^|]{0,40})?\|\s*(?P<more>(?:GPU|CPU|Host|NvSwitch)[^|]{0,200}?)\s*\|")
+_BAD = re.compile(r"^[A-Za-z]+ ?\d{0,4}: Fail")
+"""Of one device, as DCGM 4 prints it: `GPU5: Fail`."""
+_MAX_ROWS = 16
+_SHOWN_HOSTS = 8
+_OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED", re.MULTILINE)
 
 
 def node_facts(text: str) -> Facts | None:
@@ -293,12 +298,25 @@ def _diagnostics(text: str) -> Facts:
     if not _BORDER.fullmatch(rows[-1][:_MAX_LINE]):
         raise ForeignFormatError("is cut off: the table of results has no end", help=_WHOLE)
     failed: list[str] = []
-    for line in text.split("\n"):
-        if found := _FAILED.match(line[:_MAX_LINE]):
-            failed.append(f"{found['check']}: {found['result']}")
-        elif failed and "GPU" not in failed[-1] and (more := _MORE.match(line[:_MAX_LINE])):
-            failed[-1] += f", {more['more']}"
+    for check, result, below in _checks(text):
+        bad = [row for row in below if _BAD.search(row)]
+        if result.startswith("Fail") or bad:
+            rows = bad or [row for row in below if not row.endswith(": Pass")]
+            own = "Fail" if bad and not result.startswith("Fail") else result
+            failed.append(f"{check}: {', '.join([own, *([] if 'GPU' in own else rows[:_MAX_ROWS])])}")
     return {"failed_checks": list(dict.fromkeys(failed))[:_MAX_DEVICES]}
+
+
+def _checks(text: str) -> list[tuple[str, str, list[str]]]:
+    """Each check of the table: its name, its result, and what the rows below it say of single devices."""
+    found: list[tuple[str, str, list[str]]] = []
+    for line in text.split("\n"):
+        if more := _MORE.match(line[:_MAX_LINE]):
+            if found:
+                found[-1][2].append(more["more"])
+        elif row := _CHECK.match(line[:_MAX_LINE]):
+            found.append((row["check"], row["result"], []))
+    return found
 
 
 def _benchmarks(text: str) -> Facts:
@@ -313,7 +331,21 @@ def _benchmarks(text: str) -> Facts:
             rate = row.bus_bytes_per_second
             own = {"operation": kind, "num_ranks": number, "message_bytes": float(row.size_bytes)}
             largest[kind, number] = {**own, "bus_bandwidth_bytes_per_second": rate}
-    return {"bus_bandwidths": list(largest.values())}
+    return {"bus_bandwidths": list(largest.values()), "failed_checks": _wrong(text)}
+
+
+def _wrong(text: str) -> list[str]:
+    """Results of collectives that are not what was sent, as the tables count them, or else their last lines."""
+    found = []
+    for table in tables(text):
+        wrong = [row for row in table.rows if row.num_wrong]
+        if wrong:
+            most = max(row.num_wrong for row in wrong)
+            hosts = sorted(set(table.hosts.values()))[:_SHOWN_HOSTS]
+            where = f" on {', '.join(hosts)}" if len(hosts) > 1 else ""
+            kind = operation(table) or "collective"
+            found.append(f"{kind}: {most} wrong values{where} ({len(wrong)} of {len(table.rows)} sizes have some)")
+    return found or [f"collective: {number} wrong values (out of bounds)" for number in _OUT_OF_BOUNDS.findall(text)]
 
 
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (

@@ -38,13 +38,20 @@ _HINTS = ("Xid (", "NVRM: ", "amdgpu ")
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
 _ASPECTS = {
-    "the number of accelerators": "num_accelerators",
-    "the driver": "driver",
-    "the state of accelerators": "devices",
-    "the ports": "ports",
-    "the bus bandwidth": "bus_bandwidths",
+    "the number of accelerators": ("num_accelerators", ("TS-CLU-054",)),
+    "the driver": ("driver", ("TS-CLU-054",)),
+    "the state of accelerators": ("devices", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
+    "the ports": ("ports", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
+    "the bus bandwidth": ("bus_bandwidths", ("TS-CLU-074",)),
 }
-"""What can be judged of a node, by the key that holds it."""
+"""What can be judged of a node, by the key that holds it, and for which requirements."""
+_RATES = "the rate of each active port"
+_KERNEL_ERRORS = "errors of the kernel"
+_DEVICE_ASPECTS = {
+    "the lanes of the host link of each accelerator": ("host_link_num_lanes", ("host_link", "num_lanes")),
+    "the scale-up links of each accelerator": ("num_active_links", ("scale_up", "num_links")),
+}
+"""What a node group may declare of each accelerator: the key of a device, and where the group has it."""
 _COUNT = ("node_groups", 0, "num_accelerators_per_node")
 """Where the description of one node has the number of its accelerators."""
 _SHOWN = 8
@@ -82,8 +89,14 @@ class Gathered:
     num_nodes: int
     failures: tuple[str, ...]
     """Files that could not be read, each with the reason."""
+    left_out: tuple[Unjudged, ...]
+    """Files that are not looked at."""
     unjudged: tuple[Unjudged, ...]
     """Files of no known format, and what no file of some nodes states."""
+    open: Mapping[str, tuple[str, ...]]
+    """The latter by node: facts that no file of it states, and files that are not read, or not wholly."""
+    open_requirements: tuple[str, ...]
+    """The requirements that these facts are judged by, sorted."""
 
 
 def gather(profile: Path, directory: Path) -> Gathered:
@@ -113,8 +126,16 @@ def gather(profile: Path, directory: Path) -> Gathered:
         raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
-    unjudged = (*_left_out(directory, entries), *_unknown(directory, nodes), *_unjudged(directory, observed, nodes))
-    return Gathered(plain_text(document), len(nodes), tuple(failures), unjudged)
+    absent = _not_stated(data, observed, nodes)
+    return Gathered(
+        plain_text(document),
+        len(nodes),
+        tuple(failures),
+        left_out=tuple(_left_out(directory, entries)),
+        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed)),
+        open=_open(absent, nodes),
+        open_requirements=_open_requirements(absent),
+    )
 
 
 def _profile(path: Path) -> Mapping[str, Any]:
@@ -351,16 +372,57 @@ def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
         yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
 
 
-def _unjudged(directory: Path, observed: Iterable[Facts], nodes: Iterable[_Node]) -> Iterator[Unjudged]:
-    """What cannot be judged of nodes that answered, since none of their files states it."""
+def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Iterable[_Node]) -> dict[str, list[str]]:
+    """The nodes that answered and of which no file states a fact, by fact."""
     answered = [(one, node) for one, node in zip(observed, nodes, strict=True) if one.get("answered", True)]
-    absent = {words: [str(one["name"]) for one, _ in answered if key not in one] for words, key in _ASPECTS.items()}
-    absent["the rate of each active port"] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
-    absent["errors of the kernel"] = [node.name for _, node in answered if not node.has_kernel_log]
+    absent = {
+        words: [str(one["name"]) for one, _ in answered if key not in one] for words, (key, _) in _ASPECTS.items()
+    }
+    for words, (key, path) in _DEVICE_ASPECTS.items():
+        if _is_declared(data, path):
+            absent[words] = [str(one["name"]) for one, _ in answered if any(key not in d for d in _accelerators(one))]
+    absent[_RATES] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
+    absent[_KERNEL_ERRORS] = [node.name for _, node in answered if not node.has_kernel_log]
+    return {words: names for words, names in absent.items() if names}
+
+
+def _is_declared(data: Mapping[str, Any], path: Sequence[str]) -> bool:
+    """Whether a node group declares a value."""
+    groups = data.get("node_groups")
+    for found in groups if isinstance(groups, list) else ():
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None  # noqa: PLW2901
+        if found is not None:
+            return True
+    return False
+
+
+def _accelerators(node: Facts) -> list[Facts]:
+    """The devices of a node that a tool lists; those that a log of the kernel alone names may be switches."""
+    return [device for device in node.get("devices", ()) if str(device["name"]).startswith("GPU-")]
+
+
+def _unjudged(directory: Path, absent: Mapping[str, list[str]], observed: Sequence[Facts]) -> Iterator[Unjudged]:
+    """What cannot be judged of nodes that answered, since none of their files states it."""
+    num_answered = sum(one.get("answered", True) for one in observed)
     for words, names in absent.items():
-        if names:
-            reason = f"no file states {words} of {len(names)} of {len(answered)} nodes ({_named(names)})"
-            yield Unjudged(directory.as_posix(), reason, "gather the output of a tool that states it", ())
+        reason = f"no file states {words} of {len(names)} of {num_answered} nodes ({_named(names)})"
+        yield Unjudged(directory.as_posix(), reason, "gather the output of a tool that states it", ())
+
+
+def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {node.name: [] for node in nodes}
+    for words, names in absent.items():
+        for name in names:
+            found[name].append(words)
+    for node in nodes:
+        found[node.name] += [f"what {part} says" for part in (*node.unknown, *node.half_read)]
+    return {name: tuple(facts) for name, facts in found.items() if facts}
+
+
+def _open_requirements(absent: Iterable[str]) -> tuple[str, ...]:
+    found = {one for words in absent for one in (_ASPECTS[words][1] if words in _ASPECTS else ("TS-CLU-073",))}
+    return tuple(sorted(found))
 
 
 def _is_rate_open(node: Facts) -> bool:

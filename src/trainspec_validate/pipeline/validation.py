@@ -98,6 +98,8 @@ class Terms:
     """Whether documents of the tree that name one of these, or one that is not there, are judged too."""
     left_out: tuple[Unjudged, ...] = ()
     """Inputs that were named and are not judged, such as changed files of other programs."""
+    merges: bool = True
+    """Whether findings that say the same of many items of a list are made one, which names the first of them."""
     values: bool = False
     """Whether the values of tensors in checkpoints are read too."""
     settings: str = ""
@@ -196,7 +198,8 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     open_ = [*ruled.unjudged, *first_of_each_path([*both.unjudged], left_out)]
     open_ = recorded.mark(open_, run, tally) if recorded else open_
     values = {path: source.data for path, source in documents.sources.items()}
-    findings = sort_findings([*merged(tally.kept, values), *_complaints(documents, tally, recorded, terms)])
+    told = merged(tally.kept, values) if terms.merges else tally.kept
+    findings = sort_findings([*told, *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
     report = Report(
         findings=findings,

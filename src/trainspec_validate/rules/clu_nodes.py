@@ -159,10 +159,13 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
     for (kind, _), versions in by_kind.items():
         usual = max(versions, key=lambda version: (len(versions[version]), version))
         for version, places in versions.items():
-            if version != usual:
-                names = _named([name for _, name in places])
+            by_node: dict[str | int, list[tuple[Pointer, str]]] = defaultdict(list)
+            for place, name in places if version != usual else ():
+                by_node[place[1]].append((place, name))
+            for own in by_node.values():
+                names = _named([name for _, name in own])
                 message = f"{kind} is {version} on {names}, and {usual} on {len(versions[usual])} others"
-                yield Violation(at(cluster, *places[0][0]), message, "one version on all nodes of a group")
+                yield Violation(at(cluster, *own[0][0]), message, "one version on all nodes of a group")
 
 
 def _is_compute(group: NodeGroup | None, device: str) -> bool:

@@ -223,8 +223,8 @@ def _judged(gathered: Gathered, name: str) -> Report:
     from trainspec_validate.pipeline.validation import Terms, examine  # noqa: PLC0415
 
     given = (Given(name, gathered.text.encode(), is_document=True),)
-    report = examine([], Terms(Selection(select=REQUIREMENTS), given=given))
-    return replace(report, unjudged=(*report.unjudged, *gathered.unjudged))
+    report = examine([], Terms(Selection(select=REQUIREMENTS), given=given, merges=False))
+    return replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
 
 
 def _statement(gathered: Gathered, report: Report, name: str) -> str:
@@ -233,7 +233,20 @@ def _statement(gathered: Gathered, report: Report, name: str) -> str:
 
     found = sorted({finding.requirement for finding in report.findings})
     digest = sha256(gathered.text.encode()).hexdigest()
-    predicate = {"result": "FAILED" if found else "PASSED", "configuration": [], "failedTests": found}
+    others = [one for one in report.unjudged if one not in gathered.unjudged]
+    rest = [*gathered.failures, *(f"{one.path} {one.reason}" for one in others)]
+    unjudged = [
+        *({"node": node, "facts": list(facts)} for node, facts in gathered.open.items()),
+        *([{"facts": rest}] if rest else []),
+    ]
+    warned = {*gathered.open_requirements, *(one for reason in others for one in reason.requirements)}
+    predicate = {
+        "result": "FAILED" if found else "WARNED" if unjudged else "PASSED",
+        "configuration": [],
+        "warnedTests": sorted(warned.difference(found)),
+        "failedTests": found,
+        "unjudged": unjudged,
+    }
     return dumps(
         {
             "_type": "https://in-toto.io/Statement/v1",

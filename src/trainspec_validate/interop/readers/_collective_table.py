@@ -26,6 +26,7 @@ _OPERATIONS = {
     "reduce": "reduce",
     "sendrecv": "send-receive",
 }
+_WRONG = "#wrong"
 _FACTOR_TOLERANCE = 0.005
 _LEAST_PRINTED = 4.0
 """GB/s from which two printed decimals keep the ratio of two figures within 0.25 %."""
@@ -33,7 +34,7 @@ _LEAST_PRINTED = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a table, its out-of-place columns."""
+    """One line of a table, its out-of-place columns; wrong values are of both halves."""
 
     line: int
     size_bytes: int
@@ -110,7 +111,6 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
     if time is None:
         return
     algorithm, bus = _decimal(cells[first + 1]), _decimal(cells[first + 2])
-    wrong = cells[first + 3] if len(cells) > first + 3 else ""
     root = cells[columns.index("root")] if "root" in columns[:first] else ""
     yield Row(
         number,
@@ -120,13 +120,18 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         time * 1e-6,
         algorithm * 1e9 if algorithm is not None else None,
         bus * 1e9 if bus is not None else None,
-        int(wrong) if wrong.isdecimal() and len(wrong) < 19 else 0,
+        max((_count(cell) for cell, column in zip(cells, columns, strict=True) if column == _WRONG), default=0),
         min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
     )
 
 
 def _decimal(cell: str) -> float | None:
     return float(cell) if re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", cell) else None
+
+
+def _count(cell: str) -> int:
+    """A number as `%g` prints it: `5`, or `1.34218e+08`."""
+    return int(float(cell)) if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?", cell) else 0
 
 
 def operation(table: Table) -> str | None:
