@@ -160,8 +160,8 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
         usual = max(versions, key=lambda version: (len(versions[version]), version))
         for version, places in versions.items():
             by_node: dict[str | int, list[tuple[Pointer, str]]] = defaultdict(list)
-            for place, name in places if version != usual else ():
-                by_node[place[1]].append((place, name))
+            for where, name in places if version != usual else ():
+                by_node[where[1]].append((where, name))
             for own in by_node.values():
                 names = _named([name for _, name in own])
                 message = f"{kind} is {version} on {names}, and {usual} on {len(versions[usual])} others"
