@@ -197,9 +197,7 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
     left_out = first_of_each_path([*left_out_of(arguments, documents, inputs), *terms.left_out], completion.unreached)
     open_ = [*ruled.unjudged, *first_of_each_path([*both.unjudged], left_out)]
     open_ = recorded.mark(open_, run, tally) if recorded else open_
-    values = {path: source.data for path, source in documents.sources.items()}
-    told = merged(tally.kept, values) if terms.merges else tally.kept
-    findings = sort_findings([*told, *_complaints(documents, tally, recorded, terms)])
+    findings = sort_findings([*_merged(tally, documents, terms), *_complaints(documents, tally, recorded, terms)])
     outcomes = [*ruled.outcomes, *form, *with_reasons(merge_outcomes(both.outcomes), both.unjudged)]
     report = Report(
         findings=findings,
@@ -213,6 +211,13 @@ def _examine(arguments: Sequence[str], terms: Terms, stack: ExitStack) -> tuple[
         passed_over=passed_over_of(inputs),
     )
     return report, [*inputs.failures, *completion.failures, *both.failures]
+
+
+def _merged(tally: SuppressionResult, documents: DocumentSet, terms: Terms) -> Iterable[Finding]:
+    """The findings that are kept, with those that say the same of many items of a list as one where this is asked."""
+    if not terms.merges:
+        return tally.kept
+    return merged(tally.kept, {path: source.data for path, source in documents.sources.items()})
 
 
 def _refuse_nothing(
