@@ -37,7 +37,7 @@ class Command:
     weight: int
     """How often it comes up, next to the others: slow commands have less."""
     around: Callable[[], AbstractContextManager[None]] = nullcontext
-    """What stands for processes and clusters while it runs."""
+    """Replacements of processes and clusters while it runs."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from trainspec_validate.telemetry.kernels import jit
 
 
 class _Items:
-    """Stands for a distributed data set."""
+    """Replaces a distributed data set."""
 
     def __init__(self, items: Sequence[Any]) -> None:
         self._items = [pickle.dumps(item) for item in items]
@@ -33,7 +33,7 @@ class _Items:
 
 
 class _Context:
-    """Stands for the context of a session."""
+    """Replaces the context of a session."""
 
     defaultParallelism = 3  # noqa: N815 - the name of Spark
 

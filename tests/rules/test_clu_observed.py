@@ -181,3 +181,51 @@ def test_published_logs_and_what_their_systems_declare(findings: Findings) -> No
         ("TS-CLU-058", "Dell", "2xXE9680Lx8B200-SXM-180GB"): 10,
         ("TS-CLU-059", "Dell", "2xXE9680Lx8B200-SXM-180GB"): 10,
     }
+
+
+# --- ports, where no interface of the profile names its devices
+
+STORAGE = {"name": "storage", "role": "storage", "num_per_node": 4, "technology": "ethernet"}
+
+
+def of_ports(rates: list[float | None], old: int | None = None) -> dict[str, Any]:
+    """A node with ports of these rates, in GB/s, 0 for one that is down; `old` has a firmware of its own."""
+    ports = [
+        {"device": f"mlx5_{j}", "active": rate != 0, "firmware": "27.1" if j == old else "28.1"}
+        | ({"rate_bytes_per_second": rate * 1e9} if rate else {})
+        for j, rate in enumerate(rates)
+    ]
+    nics = [{"name": "rail", "devices": None}, {**STORAGE, "rate_bytes_per_second": 12.5e9}]
+    return {"node_groups": [{"name": "compute", "nics": nics}], "observed_nodes": [{"name": "n0", "ports": ports}]}
+
+
+@pytest.mark.parametrize(
+    ("rates", "bad"),
+    [
+        ([50.0] * 8 + [12.5] * 4, []),
+        ([12.5, *[50.0] * 4, 12.5, *[50.0] * 4, 12.5, 12.5], []),
+        ([50.0] * 8 + [50.0] * 4, []),
+        ([50.0] * 8 + [12.5] * 4 + [1.25, 0], []),
+        ([None] * 12, []),
+        ([*[50.0] * 7, None, *[12.5] * 4], []),
+        ([*[50.0] * 3, 25.0, *[50.0] * 4, *[12.5] * 4], [3]),
+        ([*[50.0] * 3, 0, *[50.0] * 4, *[12.5] * 4], [3]),
+        ([50.0] * 8 + [12.5] * 3 + [0], [11]),
+        ([50.0] * 8 + [12.5] * 3 + [1.25], [11]),
+        ([*[25.0] * 8, *[12.5] * 4], list(range(8))),
+    ],
+)
+def test_ports_without_names_are_taken_by_their_rates(
+    findings: Findings, rates: list[float | None], bad: list[int]
+) -> None:
+    found = findings(cluster=of_ports(rates), plan=None, checkpoint=None, select=("TS-CLU-073",))
+    assert {int(place.split(".")[3]) for _, place in found} == set(bad)
+
+
+@pytest.mark.parametrize(("old", "is_found"), [(None, False), (2, True), (9, False)])
+def test_firmware_is_compared_among_ports_that_may_be_compute(
+    findings: Findings, old: int | None, *, is_found: bool
+) -> None:
+    cluster = of_ports([50.0] * 8 + [12.5] * 4, old)
+    found = findings(cluster=cluster, plan=None, checkpoint=None, select=("TS-CLU-080",))
+    assert bool(found) == is_found

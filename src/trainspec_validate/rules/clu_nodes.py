@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,12 @@ from functools import lru_cache
 
 from trainspec_validate.documents.types import ClusterProfile, changed
 from trainspec_validate.documents.types.hardware import NodeGroup
-from trainspec_validate.documents.types.observation import BusBandwidth, DeviceObservation, NodeObservation
+from trainspec_validate.documents.types.observation import (
+    BusBandwidth,
+    DeviceObservation,
+    NodeObservation,
+    PortObservation,
+)
 from trainspec_validate.model import units
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.xids import xid
@@ -150,8 +156,9 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
                 by_kind[f"firmware of {one.model or 'accelerators'}", name][one.firmware].append(
                     (place, f"{node.name}/{one.name}")
                 )
+        compute = _compute_ports(node, group)
         for j, port in enumerate(node.ports):
-            if port.firmware and _is_compute(group, port.device):
+            if port.firmware and j in compute:
                 place = (_KEY, i, "ports", j, "firmware")
                 by_kind["firmware of compute NICs", name][port.firmware].append((place, f"{node.name}/{port.device}"))
     if not by_kind:
@@ -168,9 +175,16 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield Violation(at(cluster, *own[0][0]), message, "one version on all nodes of a group")
 
 
-def _is_compute(group: NodeGroup | None, device: str) -> bool:
-    nics = [nic for _, nic in compute_nics(group)] if group is not None else []
-    return any(device in nic.devices for nic in nics) or not any(nic.devices for nic in nics)
+def _compute_ports(node: NodeObservation, group: NodeGroup | None) -> set[int]:
+    """Ports that may be of compute NICs: by the names of devices, or else by rates, and all where none is declared."""
+    if group is None or not compute_nics(group):
+        return set(range(len(node.ports)))
+    if any(nic.devices for _, nic in compute_nics(group)):
+        return set(_named_ports(node, group))
+    matched, unfilled = _matched(node, group)
+    return {
+        j for j, port in enumerate(node.ports) if matched.get(j, bool(unfilled) or port.rate_bytes_per_second is None)
+    }
 
 
 @rule("TS-CLU-073")
@@ -246,20 +260,64 @@ def _counts(fault: str) -> bool:
 
 def _ports(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup | None) -> Iterator[Violation]:
     nics = [nic for _, nic in compute_nics(group)] if group is not None else []
-    for j, port in enumerate(node.ports):
-        own = [nic for nic in nics if port.device in nic.devices]
-        if not own and any(nic.devices for nic in nics):
-            continue
+    if group is None or not group.nics or any(nic.devices for nic in nics):
+        wanted = _named_ports(node, group)
+    else:
+        matched, unfilled = _matched(node, group)
+        rest = [j for j, port in enumerate(node.ports) if j not in matched and not _is_of_any_rate(port)]
+        wanted = dict.fromkeys(rest, unfilled) if unfilled else {}
+    for j, declared in wanted.items():
+        port = node.ports[j]
         name = f"{node.name}/{port.device}" + (f" port {port.port}" if port.port > 1 else "")
+        rate = port.rate_bytes_per_second
         if not port.active:
             yield Violation(at(cluster, _KEY, i, "ports", j, "active"), f"{name}: the link is down", "check the cable")
-            continue
-        rates = {nic.rate_bytes_per_second / (nic.num_ports or 1) for nic in own or nics}
-        rate = port.rate_bytes_per_second
-        if rate is not None and rates and rate < min(rates) * (1 - _RATE_TOLERANCE):
-            message = f"{name}: {units.bytes_per_second(rate)}, declared are {units.bytes_per_second(min(rates))}"
+        elif rate is not None and rate < declared * (1 - _RATE_TOLERANCE):
+            message = f"{name}: {units.bytes_per_second(rate)}, declared are {units.bytes_per_second(declared)}"
             place = at(cluster, _KEY, i, "ports", j, "rate_bytes_per_second")
             yield Violation(place, message, "check cable, transceiver and port of the switch")
+
+
+def _named_ports(node: NodeObservation, group: NodeGroup | None) -> dict[int, float]:
+    """Least declared rate of each port of a device that a compute NIC names; of all ports, where none is declared."""
+    nics = [nic for _, nic in compute_nics(group)] if group is not None else []
+    found: dict[int, float] = {}
+    for j, port in enumerate(node.ports):
+        own = [nic.rate_bytes_per_second / (nic.num_ports or 1) for nic in nics if port.device in nic.devices]
+        if own or not nics:
+            found[j] = min(own, default=0.0)
+    return found
+
+
+def _is_of_any_rate(port: PortObservation) -> bool:
+    return port.active and port.rate_bytes_per_second is None
+
+
+def _matched(node: NodeObservation, group: NodeGroup) -> tuple[dict[int, bool], float]:
+    """Which declared ports those of a node can be by their rates: for each, whether it can be one of a compute NIC.
+
+    Also the highest rate of a declared port that none can be, 0 where there is none. A port of exactly a declared rate
+    is taken for it before a faster one is, and a port of unknown rate can be any.
+    """
+    wanted: Counter[float] = Counter()
+    for nic in group.nics:
+        wanted[nic.rate_bytes_per_second / (nic.num_ports or 1)] += nic.num_per_node * (nic.num_ports or 1)
+    compute = {nic.rate_bytes_per_second / (nic.num_ports or 1) for _, nic in compute_nics(group)}
+    left = {j: rate for j, port in enumerate(node.ports) if port.active and (rate := port.rate_bytes_per_second)}
+    found: dict[int, bool] = {}
+    for most in (1 + _RATE_TOLERANCE, math.inf):
+        for rate in sorted(wanted, reverse=True):
+            able = [j for j, own in left.items() if rate * (1 - _RATE_TOLERANCE) <= own <= rate * most]
+            nearest = sorted(able, key=left.__getitem__)[: wanted[rate]]
+            wanted[rate] -= len(nearest)
+            found |= dict.fromkeys(nearest, rate in compute)
+            left = {j: own for j, own in left.items() if j not in found}
+    num_unknown = sum(map(_is_of_any_rate, node.ports))
+    for rate in sorted(wanted, reverse=True):
+        if wanted[rate] > num_unknown:
+            return found, rate
+        num_unknown -= wanted[rate]
+    return found, 0.0
 
 
 def _clocks(cluster: ClusterProfile) -> Iterator[Violation]:
