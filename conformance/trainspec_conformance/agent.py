@@ -47,6 +47,8 @@ _STOPPED = _ENDED | {"T", "t"}
 _GOES_ON = _ENDED | {"R", "S", "D"}
 ARRIVED = {signal.SIGKILL: _ENDED, signal.SIGSTOP: _STOPPED, signal.SIGCONT: _GOES_ON}
 """States of a process at which a signal has arrived; one that was stopped may have been killed by its own."""
+ENDING = frozenset({signal.SIGKILL, signal.SIGTERM})
+"""Signals that end processes; one of several may have been ended by its launcher, after the first was reached."""
 PREFIX = "trainspec-agent-"
 """Of the directory of an agent on its node."""
 _FILE, _MARKS = "agent.py", "marks"
@@ -91,7 +93,7 @@ class Agent:
             NoTargetError: one of them does not belong to the trial, or has ended.
             RuntimeError: the signal is not seen at a process in a time that is ample.
         """
-        if set(send(pids, number, mark)) != set(pids):
+        if set(found := send(pids, number, mark)) != set(pids) and not (found and number in ENDING):
             raise NoTargetError("a process that the trace names does not belong to the trial, or has ended")
         if number in ARRIVED:
             wait_for(pids, ARRIVED[signal.Signals(number)])

@@ -199,7 +199,7 @@ class Injector:
         raise NoTargetError(f"{act.kind} cannot be done on this machine")
 
     def _reach(self, targets: Sequence[Target], number: signal.Signals) -> None:
-        self._targets.act("reach", targets, number=int(number))
+        self._targets.reach(targets, int(number))
 
     def end(self) -> None:
         """Undo what lasts."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_conformance.agent import Agent, machine
+from trainspec_conformance.agent import ENDING, Agent, NoTargetError, machine
 from trainspec_conformance.nodes import Nodes
 from trainspec_conformance.processes import Session, describe, end_all, marked
 from trainspec_validate.documents.types.trace import Process
@@ -72,6 +72,26 @@ class Targets:
         """
         for node, pids in _by_node(targets):
             self._call(node, what, pids=pids, mark=self.mark, **fields)
+
+    def reach(self, targets: Sequence[Target], number: int) -> None:
+        """Signal processes of the trial on all of their nodes, as `Agent.reach` does on one.
+
+        Raises:
+            NoTargetError: one of them does not belong to the trial, or has ended.
+            RuntimeError: the signal is not seen at a process in a time that is ample.
+        """
+        is_reached = False
+        missing: NoTargetError | None = None
+        for node, pids in _by_node(targets):
+            try:
+                self._call(node, "reach", pids=pids, number=number, mark=self.mark)
+                is_reached = True
+            except NoTargetError as error:
+                missing = error
+                if number not in ENDING:
+                    break
+        if missing is not None and not (is_reached and number in ENDING):
+            raise missing
 
     def _call(self, node: str, what: str, **fields: Any) -> Any:
         if node == HERE or self._nodes is None:

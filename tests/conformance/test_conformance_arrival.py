@@ -214,6 +214,22 @@ def test_a_signal_that_does_not_arrive_is_an_error(
         injector._reach(here(process), number)
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_rank_that_its_launcher_ended_after_the_first_was_reached_is_no_error(
+    number: signal.Signals, sleeper: tuple[Injector, Any]
+) -> None:
+    injector, process = sleeper
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    both = [*here(process), Target(HERE, gone.pid)]
+    with pytest.raises(agent.NoTargetError):
+        injector._reach(both, signal.SIGCONT)
+    injector._reach(both, number)
+    process.wait()
+    with pytest.raises(agent.NoTargetError):
+        injector._reach(both, number)
+
+
 def test_a_rank_that_cannot_be_slowed_is_no_target(sleeper: tuple[Injector, Any]) -> None:
     injector, process = sleeper
     process.kill()
