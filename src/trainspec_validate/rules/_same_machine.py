@@ -79,8 +79,8 @@ def _boards(cluster: ClusterProfile, i: int, node: NodeObservation) -> Iterator[
 
 def other_hosts(cluster: ClusterProfile) -> Iterator[Violation]:
     """Files that were gathered as of one node and state the name of another one of the cluster."""
-    listed = cluster.layout.nodes if cluster.layout is not None else ()
-    names = {short(node.name): node.name for node in (*cluster.observed_nodes, *listed)}
+    listed = [node.name for node in cluster.layout.nodes] if cluster.layout is not None else []
+    names = {short(name): name for name in (*listed, *(node.name for node in cluster.observed_nodes))}
     for i, node in enumerate(cluster.observed_nodes):
         for j, host in enumerate(node.hosts):
             other = names.get(short(host))
