@@ -32,10 +32,10 @@ MOST_SECONDS = 600
 
 @dataclass
 class Save:
-    """What one save took."""
+    """Times of one save."""
 
     stall_seconds: float
-    """Time in which training stands: of writing, and of the call that seals."""
+    """Time in which training waits: of writing, and of the call that seals."""
     call_seconds: float
     """Of it, the call."""
     step_seconds: float
