@@ -59,7 +59,6 @@ def test_importers_show_values_as_files_have_them(path: Path, number: int) -> No
         ("hidden_size: true", "hidden_size is true"),
         ("hidden_size: [8, null]", "hidden_size is [8, null]"),
         ("hidden_size: 2026-01-01", "2026-01-01"),
-        ("optim: {name: false}", "model.optim.name is false"),
     ],
 )
 def test_a_value_of_another_kind_is_shown_as_it_is_written(text: str, words: str) -> None:
