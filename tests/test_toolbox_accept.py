@@ -252,9 +252,9 @@ def test_parts_that_are_not_read_are_named(tmp_path: Path) -> None:
     found = accept(tmp_path, {"node-0": good, "node-1": GOOD, "node-1/.old": {"dmesg.txt": LOST}, "": {"a.txt": LOST}})
     assert "has xid:999 of node-0/GPU-" in found.output
     assert (
-        "1 parts of files that are not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
+        "a file of which a part is not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
     )
-    assert "2 hidden files or directories, which are not read: node-0/.more.txt, node-1/.old" in found.output
+    assert "2 hidden entries, which are not read: node-0/.more.txt, node-1/.old" in found.output
     assert "holds a file of no node: a.txt" in found.output
     mixed = accept(tmp_path, {"node-0": {"ibstat.txt": ports() + "<nvidia_smi_log></nvidia_smi_log>"}})
     assert mixed.exit_code == 2
