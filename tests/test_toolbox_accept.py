@@ -288,6 +288,19 @@ def test_what_all_devices_have_in_common_is_said(tmp_path: Path, odd: dict[str, 
     assert (found.exit_code, told in " ".join(found.output.split())) == (0, True), found.output
 
 
+def test_a_benchmark_of_some_accelerators_is_said(tmp_path: Path) -> None:
+    half = "\n".join(line for line in GOOD["nccl.txt"].split("\n") if not re.match(r"#  Rank  [4-7]", line))
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "nccl.txt": half}, "node-1": {**GOOD, **ALL}})
+    assert "has benchmarks of 1 nodes that left accelerators out: node-0 (4 of 8)" in " ".join(found.output.split())
+
+
+def test_a_last_line_without_an_end_is_whole(tmp_path: Path) -> None:
+    """Of the link layer, as in copies that lack the end of the file."""
+    nodes = {f"node-{i}": {**GOOD, **ALL, "ibstat.txt": ports().rstrip("\n")} for i in range(2)}
+    found = accept(tmp_path, nodes)
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
 def test_a_board_with_less_memory_is_named_with_both_figures(tmp_path: Path) -> None:
     less = smi().replace("81559 MiB", "40960 MiB")
     found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": less}, "node-1": GOOD})

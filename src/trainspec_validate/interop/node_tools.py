@@ -22,9 +22,7 @@ _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
 _NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>\d{1,3})\s*$", re.MULTILINE)
 """After the head of a device in `ibstat`; `ibv_devinfo` can be asked for one port of several."""
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4})")
-_LAST_KEYS = frozenset(
-    {"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver", "node_guid", "link_layer"}
-)
+_LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver"})
 """Values that are read, so that a part of one would count as the whole."""
 _WHOLE = "copy the whole output"
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")

@@ -27,6 +27,7 @@ class Note:
 def notes(data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:
     """The open facts of a profile, its observed nodes and the nodes that it declares by name."""
     yield from _foreign_hosts(observed, declared)
+    yield from _partial_benchmarks(observed)
     if not any(_lanes(group) for group in data.get("node_groups") or ()):
         fewer = {str(one["name"]): sum(map(_has_fewer_lanes, one.get("devices", ()))) for one in observed}
         yield from _devices(
@@ -42,6 +43,25 @@ def notes(data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence
         "whose ECC is off, so that errors of their memory are not seen",
         "switch it on, such as by nvidia-smi -e 1",
     )
+
+
+def _partial_benchmarks(observed: Sequence[Facts]) -> Iterator[Note]:
+    """Nodes whose benchmarks ran on some of their accelerators alone."""
+    ranks = {
+        str(one["name"]): max(bench["num_ranks"] for bench in one["bus_bandwidths"])
+        for one in observed
+        if one.get("bus_bandwidths") and "num_accelerators" in one
+    }
+    sizes = {str(one["name"]): one.get("num_accelerators", 0) for one in observed}
+    partial = [f"{name} ({number} of {sizes[name]})" for name, number in ranks.items() if number < sizes[name]]
+    if partial:
+        yield Note(
+            "the bus bandwidth of all of its accelerators",
+            tuple(name for name, number in ranks.items() if number < sizes[name]),
+            f"has benchmarks of {len(partial)} nodes that left accelerators out: {named(partial)}",
+            "run one rank on each accelerator",
+            "TS-CLU-074",
+        )
 
 
 def _foreign_hosts(observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:
