@@ -1,4 +1,4 @@
-"""What files of nodes state and nothing decides: names of other hosts, links with fewer lanes, memory without ECC."""
+"""Finds facts of nodes that stay open: names of other hosts, links with fewer lanes, memory without ECC."""
 
 from __future__ import annotations
 
