@@ -99,7 +99,7 @@ class PortObservation(Record, frozen=True, kw_only=True):
     rate_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate that the port runs at in one direction."""
     link_layer: Literal["infiniband", "ethernet"] | None = None
-    """Link layer of the port."""
+    """Whether the port is an InfiniBand or an Ethernet port; many adapters can be switched between both."""
     firmware: Text | None = None
     """Firmware version that the interface reports."""
     node_guid: Annotated[str, Meta(pattern=r"^[0-9a-f]{16}$")] | None = None
