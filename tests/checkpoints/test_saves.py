@@ -338,8 +338,8 @@ def test_damaged_models_that_were_written_at_once_hide_none(
 
 
 def test_models_that_were_copied_at_once_count_from_more_than_one(tmp_path: Path) -> None:
-    for number in range(2, 9):
-        save(tmp_path / f"model_{number}.pt", MODEL)
+    for epoch in range(2, 9):
+        save(tmp_path / f"model_{epoch}.pt", MODEL)
     os.truncate(tmp_path / "model_8.pt", 30)
     assert newest(tmp_path) == "model_7.pt"
 

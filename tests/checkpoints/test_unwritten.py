@@ -1,4 +1,4 @@
-"""Files of safetensors that end in zeros from a page of the file system on are refused, and those of training are not."""
+"""Files of safetensors that end in zeros from a page on are refused, and those of training are not."""
 
 from __future__ import annotations
 

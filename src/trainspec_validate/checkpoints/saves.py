@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
