@@ -15,6 +15,7 @@ Attached GPUs                             : {num}
 """
 GPU = """GPU 00000000:{bus:02X}:00.0
     Product Name                          : NVIDIA H100 80GB HBM3
+    Serial Number                         : {serial}
     GPU UUID                              : GPU-00000000-0000-0000-0000-0000000000{bus:02x}
     VBIOS Version                         : {vbios}
     PCI
@@ -59,6 +60,7 @@ PORT = """CA '{device}'
 \tNumber of ports: 1
 \tFirmware version: {firmware}
 \tHardware version: 0
+\tNode GUID: 0x{guid}
 \tPort 1:
 \t\tState: {state}
 \t\tPhysical state: LinkUp
@@ -78,15 +80,29 @@ DIAGNOSTIC = """Successfully ran diagnostic for group.
 
 def smi(num: int = 8, driver: str = "535.183.01", **odd: Any) -> str:
     """The report of GPUs, of which the third is odd."""
-    gpus = (GPU.format(bus=16 + 8 * i, **{**USUAL, **(odd if i == 2 else {})}) for i in range(num))
+    usual = ({**USUAL, "bus": 16 + 8 * i, "serial": f"16500000000{i:02}"} for i in range(num))
+    gpus = (GPU.format(**{**one, **(odd if i == 2 else {})}) for i, one in enumerate(usual))
     return HEAD.format(num=num, driver=driver) + "\n".join(gpus)
 
 
 def ports(**odd: Any) -> str:
     """Eight ports, of which the third is odd."""
     usual = {"firmware": "28.39.1002", "state": "Active", "rate": 400}
-    each = (PORT.format(**{"device": f"mlx5_{i}", **usual, **(odd if i == 2 else {})}) for i in range(8))
+    own = ({"device": f"mlx5_{i}", "guid": f"a088c20300000{i:03}", **usual} for i in range(8))
+    each = (PORT.format(**{**one, **(odd if i == 2 else {})}) for i, one in enumerate(own))
     return "".join(each)
+
+
+def of_node(number: int, text: str) -> str:
+    """Reports with what is unique on each node, and with the name of the node."""
+    for fixed, own in (
+        ("GPU-00000000-", f"GPU-{number:08x}-"),
+        (": 165000", f": 165{number:03}"),
+        ("0xa088c203", f"0xa088c2{number:02x}"),
+        (" on node device", f" on node-{number} device"),
+    ):
+        text = text.replace(fixed, own)
+    return text
 
 
 def diagnostic(result: str = "Pass - All") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.node_reports import benchmark, diagnostic, links, ports, profile, smi
+from tests.node_reports import benchmark, diagnostic, links, of_node, ports, profile, smi
 from tests.trees import deep_tree
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop.fragment import ForeignFormatError
@@ -49,13 +50,16 @@ def accept(
     *more: str,
     num_nodes: int | None = None,
     change: Callable[[str], str] = str,
+    own: Callable[[int, str], str] = of_node,
 ) -> Result:
     """What the command says of nodes with these files."""
     (root / "cluster.yaml").write_text(change(profile(num_nodes or len(nodes))), encoding="utf-8")
     for node, files in nodes.items():
         (root / "nodes" / node).mkdir(parents=True, exist_ok=True)
+        number = node.partition("/")[0].removeprefix("node-")
         for name, text in files.items():
-            (root / "nodes" / node / name).write_text(text, encoding="utf-8")
+            content = own(int(number), text) if number.isdigit() else text
+            (root / "nodes" / node / name).write_text(content, encoding="utf-8")
     arguments = ["accept", f"{root}/cluster.yaml", "--from", f"{root}/nodes", *more]
     return CliRunner().invoke(command, arguments, prog_name="trainspec")
 
@@ -223,6 +227,88 @@ def test_nodes_that_do_not_answer_are_named_and_absent_ones_counted(tmp_path: Pa
     (tmp_path / "cluster.yaml").write_text(profile(4) + layout, encoding="utf-8")
     named = CliRunner().invoke(command, ["accept", f"{tmp_path}/cluster.yaml", "--from", f"{tmp_path}/nodes"])
     assert "node-3 did not answer" in named.output
+
+
+UUIDS = "UUID GPU-00000000-0000-0000-0000-000000000010, GPU-00000000-0000-0000-0000-000000000018 and 6 more"
+SERIALS = "serial number 1650000000000, 1650000000001 and 6 more"
+GUIDS = "node GUID a088c20300000000 (mlx5_0), a088c20300000001 (mlx5_1) and 6 more"
+
+
+@pytest.mark.parametrize(("name", "told"), [("smi.txt", f"{UUIDS}; {SERIALS}"), ("ibstat.txt", GUIDS)])
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_one_machine_that_is_given_as_two_nodes_is_named(
+    tmp_path: Path, name: str, told: str, *, is_copy: bool
+) -> None:
+    """The second has the bytes of the first, or the devices in another text."""
+    nodes = {"node-0": {name: GOOD[name]}, "node-1": {name: GOOD[name] + ("" if is_copy else "\n")}}
+    found = accept(tmp_path, nodes, own=lambda _, text: text)
+    lines = [line for line in found.output.splitlines() if "error[TS-CLU-054]" in line]
+    assert [f"node-1 has devices of node-0: {told} (gather" in line for line in lines] == [True], found.output
+
+
+def test_one_device_of_another_node_is_enough(tmp_path: Path) -> None:
+    odd = {**GOOD, "ibstat.txt": ports(guid="b088c20700000007")}
+    found = accept(tmp_path, {"node-0": odd, "node-1": odd})
+    assert "node-1 has devices of node-0: node GUID b088c20700000007 (mlx5_2) (gather" in found.output
+
+
+@pytest.mark.parametrize("serial", ["N/A", "0", "0000000000000", "Unknown Error"])
+@pytest.mark.parametrize("guid", ["0000000000000000"])
+def test_a_placeholder_is_no_identity(tmp_path: Path, serial: str, guid: str) -> None:
+    odd = {**GOOD, **ALL, "smi.txt": smi(serial=serial), "ibstat.txt": ports(guid=guid)}
+    found = accept(tmp_path, {f"node-{i}": odd for i in range(3)})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+def test_two_captures_of_one_node_are_one_machine(tmp_path: Path) -> None:
+    twice = {**GOOD, **ALL, "again.txt": GOOD["smi.txt"], "later.txt": GOOD["ibstat.txt"]}
+    found = accept(tmp_path, {"node-0": twice, "node-1": {**GOOD, **ALL}})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+def test_a_serial_number_on_more_devices_than_on_other_boards_is_named(tmp_path: Path) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": smi(serial="1650000000000")}, "node-1": GOOD})
+    assert "node-0: 2 devices have the serial number 1650000000000, boards of it carry 1" in found.output
+
+
+def test_boards_with_two_devices_are_sound(tmp_path: Path) -> None:
+    """As of GB200 and K80, whose devices have the serial number of their board."""
+    pairs = {
+        **GOOD,
+        **ALL,
+        "smi.txt": re.sub(r"(: 16500000000)(\d\d)", lambda found: f"{found[1]}0{int(found[2]) // 2}", smi()),
+    }
+    found = accept(tmp_path, {f"node-{i}": pairs for i in range(2)})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+HOST = "2026-01-01T00:02:41.650722+00:00 {} kernel: Linux\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "finding", "note"),
+    [
+        (HOST.format("node-1"), "node-0: a file of it states the host name node-1, which is the node node-1", ""),
+        ("Jan  1 00:02:41 Node-1.example.org kernel: Linux\n", "node-0: a file of it states the host name Node-1.", ""),
+        (HOST.format("NODE-0.example.org"), "", ""),
+        (HOST.format("localhost") + HOST.format("node-0"), "", ""),
+        (HOST.format("node-0") + HOST.format("node-1"), "", ""),
+        (HOST.format("gpu-12"), "", "holds files of 1 nodes that state other host names: node-0 (gpu-12)"),
+    ],
+    ids=["swapped", "syslog", "own", "before its name", "of several", "by another name"],
+)
+def test_a_file_of_another_host_is_named(tmp_path: Path, log: str, finding: str, note: str) -> None:
+    quiet = {key: text for key, text in GOOD.items() if key != "nccl.txt"}
+    found = accept(tmp_path, {"node-0": {**quiet, "dmesg.txt": log}, "node-1": GOOD})
+    assert (finding in found.output, found.exit_code) == (True, int(bool(finding))), found.output
+    assert ("state other host names" in found.output) == bool(note)
+    assert note in " ".join(found.output.split())
+
+
+def test_a_benchmark_of_another_node_is_named(tmp_path: Path) -> None:
+    swapped = {"node-0": GOOD, "node-1": {**GOOD, "nccl.txt": of_node(0, GOOD["nccl.txt"])}}
+    found = accept(tmp_path, swapped)
+    assert "node-1: a file of it states the host name node-0, which is the node node-0" in found.output
 
 
 def test_what_is_not_judged_is_said(tmp_path: Path) -> None:

@@ -39,7 +39,9 @@ _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
 _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
 _NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>\d{1,3})\s*$", re.MULTILINE)
 """After the head of a device in `ibstat`; `ibv_devinfo` can be asked for one port of several."""
-_LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver"})
+_GUID = re.compile(r"(?:0x)?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4})")
+_SERIAL = re.compile(r"(?=.*[1-9A-Za-z])[0-9A-Za-z-]{4,64}")
+_LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver", "node_guid"})
 """Values that are read, so that a part of one would count as the whole."""
 _WHOLE = "copy the whole output"
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
@@ -55,6 +57,7 @@ _MORE = re.compile(r"^\|\s*(?:(?:Warning|Error)[^|]{0,40})?\|\s*(?P<more>(?:GPU|
 _BAD = re.compile(r"^[A-Za-z]+ ?\d{0,4}: Fail")
 """Of one device, as DCGM 4 prints it: `GPU5: Fail`."""
 _MAX_ROWS = 16
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHOWN_HOSTS = 8
 _OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED", re.MULTILINE)
 
@@ -162,6 +165,9 @@ def _gpu(pci: str, tree: Tree) -> Facts:
         own["model"] = match.model
     if firmware := _text(tree, "vbios_version"):
         own["firmware"] = firmware
+    serial = _text(tree, "serial_number") or _text(tree, "serial") or ""
+    if _SERIAL.fullmatch(serial) and len(set(serial)) > 1:
+        own["serial_number"] = serial
     for path in (
         ("gpu_link_info", "link_width", "current"),
         ("pci_gpu_link_info", "link_widths", "current_link_width"),
@@ -237,17 +243,19 @@ def _ports(text: str) -> Facts:
         ForeignFormatError: a device lacks a port, or a port its state, so that a part of the output is lost.
     """
     found: list[Facts] = []
-    device = firmware = ""
+    device, own = "", Facts()
     for line in text.split("\n"):
         if head := _CA.match(line) or _HCA.match(line):
-            device, firmware = head["device"], ""
+            device, own = head["device"], {}
         elif port := _PORT.match(line):
-            found.append({"device": device, "port": int(port[1] or port[2])})
-            found[-1] |= {"firmware": firmware} if firmware else {}
+            found.append({"device": device, "port": int(port[1] or port[2]), **own})
         elif field := _FIELD.match(line):
             key, value = _key(field["key"]), field["value"]
+            guid = _GUID.fullmatch(value.lower()) if key == "node_guid" else None
             if key in {"firmware_version", "fw_ver"}:
-                firmware = value
+                own["firmware"] = value
+            elif guid and any(digit != "0" for digit in "".join(guid.groups())):
+                own["node_guid"] = "".join(guid.groups())
             elif found and found[-1]["device"] == device:
                 _port_field(found[-1], key, value)
     _check_whole(text, found)
@@ -322,8 +330,11 @@ def _checks(text: str) -> list[tuple[str, str, list[str]]]:
 def _benchmarks(text: str) -> Facts:
     """The largest message of each benchmark that ran on one node."""
     largest: dict[tuple[str, int], Facts] = {}
+    hosts: dict[str, None] = {}
     for table in tables(text):
         kind, number = operation(table), len(table.hosts)
+        names = set(table.hosts.values())
+        hosts |= dict.fromkeys(name for name in names if len(names) == 1 and _HOST.fullmatch(name))
         if kind is None or number < 2 or len(set(table.hosts.values())) > 1:
             continue
         rows = [row for row in table.rows if row.bus_bytes_per_second and row.size_bytes]
@@ -331,7 +342,11 @@ def _benchmarks(text: str) -> Facts:
             rate = row.bus_bytes_per_second
             own = {"operation": kind, "num_ranks": number, "message_bytes": float(row.size_bytes)}
             largest[kind, number] = {**own, "bus_bandwidth_bytes_per_second": rate}
-    return {"bus_bandwidths": list(largest.values()), "failed_checks": _wrong(text)}
+    return {
+        "bus_bandwidths": list(largest.values()),
+        "failed_checks": _wrong(text),
+        "hosts": list(hosts)[:_SHOWN_HOSTS],
+    }
 
 
 def _wrong(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
+from trainspec_validate.rules._same_machine import short
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
@@ -34,6 +35,11 @@ _KERNEL = re.compile(
     r"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
     re.MULTILINE,
 )
+_KERNEL_HOST = re.compile(
+    r"^(?:\d{4}-\d\d-\d\dT[^ \n]{8,30}|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ([A-Za-z0-9][A-Za-z0-9._-]{0,63}) kernel:",
+    re.MULTILINE,
+)
+_NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
 _HINTS = ("Xid (", "NVRM: ", "amdgpu ")
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
@@ -45,6 +51,7 @@ _ASPECTS = {
     "the bus bandwidth": ("bus_bandwidths", ("TS-CLU-074",)),
 }
 """What can be judged of a node, by the key that holds it, and for which requirements."""
+_HOSTS = "whether its files are of this host"
 _RATES = "the rate of each active port"
 _KERNEL_ERRORS = "errors of the kernel"
 _DEVICE_ASPECTS = {
@@ -126,14 +133,14 @@ def gather(profile: Path, directory: Path) -> Gathered:
         raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
-    absent = _not_stated(data, observed, nodes)
+    absent, foreign = _not_stated(data, observed, nodes), _foreign_hosts(data, observed)
     return Gathered(
         plain_text(document),
         len(nodes),
         tuple(failures),
         left_out=tuple(_left_out(directory, entries)),
-        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed)),
-        open=_open(absent, nodes),
+        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed), *_hosts(directory, foreign)),
+        open=_open({**absent, **({_HOSTS: list(foreign)} if foreign else {})}, nodes),
         open_requirements=_open_requirements(absent),
     )
 
@@ -219,6 +226,9 @@ def _take_kernel_log(node: _Node, name: str, text: str) -> bool:
     if not _KERNEL.search(text):
         return False
     node.has_kernel_log = True
+    hosts = set(_KERNEL_HOST.findall(text)) - _NO_HOSTS
+    if len(hosts) == 1:  # a node that was renamed has two, and a log of several nodes is of no one
+        _merge(node, {"hosts": list(hosts)})
     for number, line in enumerate(text.split("\n"), start=1):
         if not any(hint in line for hint in _HINTS):
             continue
@@ -281,7 +291,7 @@ def _merge(node: _Node, facts: Facts) -> None:
         node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
     if "driver" in facts:
         node.facts.setdefault("driver", facts["driver"])
-    for key in ("ports", "failed_checks", "bus_bandwidths"):
+    for key in ("ports", "failed_checks", "bus_bandwidths", "hosts"):
         for one in facts.get(key, ()):
             if (key, repr(one)) not in node.known:
                 node.num_facts.add()
@@ -384,6 +394,24 @@ def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Itera
     absent[_RATES] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
     absent[_KERNEL_ERRORS] = [node.name for _, node in answered if not node.has_kernel_log]
     return {words: names for words, names in absent.items() if names}
+
+
+def _foreign_hosts(data: Mapping[str, Any], observed: Iterable[Facts]) -> dict[str, list[str]]:
+    """The host names that files of a node state, where none of them is its own name or that of another node."""
+    observed = list(observed)
+    known = {short(name) for name in (*(str(one["name"]) for one in observed), *_declared(data))}
+    return {
+        str(one["name"]): one["hosts"]
+        for one in observed
+        if one.get("hosts") and not known.intersection(map(short, one["hosts"]))
+    }
+
+
+def _hosts(directory: Path, foreign: Mapping[str, list[str]]) -> Iterator[Unjudged]:
+    if foreign:
+        names = [f"{node} ({', '.join(hosts[:_SHOWN])})" for node, hosts in foreign.items()]
+        reason = f"holds files of {len(foreign)} nodes that state other host names: {_named(names)}"
+        yield Unjudged(directory.as_posix(), reason, "name each directory as its host, or compare the names", ())
 
 
 def _is_declared(data: Mapping[str, Any], path: Sequence[str]) -> bool:

@@ -24,6 +24,7 @@ from trainspec_validate.performance.costs.network import Link, Network
 from trainspec_validate.performance.derived.cluster import compute_nics, domain_rate
 from trainspec_validate.performance.topology.graph import domain_latency_seconds
 from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, rule
+from trainspec_validate.rules._same_machine import other_hosts, same_machines
 
 _KEY = "observed_nodes"
 _SHOWN = 8
@@ -74,6 +75,8 @@ def _named(names: Sequence[str]) -> str:
 def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
     """Every node answers, with the accelerators, interfaces and driver that are declared."""
     yield from _absent(cluster)
+    yield from same_machines(cluster)
+    yield from other_hosts(cluster)
     nodes = _nodes(cluster)
     for i, node, group in nodes:
         if group is None:

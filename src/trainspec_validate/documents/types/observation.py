@@ -59,6 +59,8 @@ class DeviceObservation(Record, frozen=True, kw_only=True):
     """Catalog name of the product, or the product's own name."""
     firmware: Text | None = None
     """Version of its firmware, for example the VBIOS."""
+    serial_number: Text | None = None
+    """Serial number of its board, which several devices of one board share."""
     host_link_num_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
     """Lanes of its host link that are in use."""
     num_active_links: CountOrZero | None = None
@@ -84,6 +86,8 @@ class PortObservation(Record, frozen=True, kw_only=True):
     """Rate that the port runs at in one direction."""
     firmware: Text | None = None
     """Firmware version that the interface reports."""
+    node_guid: Annotated[str, Meta(pattern=r"^[0-9a-f]{16}$")] | None = None
+    """Globally unique identifier of the interface (node GUID), in hexadecimal digits."""
 
 
 class BusBandwidth(Record, frozen=True, kw_only=True):
@@ -121,6 +125,8 @@ class NodeObservation(Record, frozen=True, kw_only=True):
     """False for a node that gave nothing that could be read."""
     num_nodes: Count = 1
     """Nodes that this entry is about: several where they are absent and have no names."""
+    hosts: tuple[Name, ...] = ()
+    """Host names that its kernel logs and its benchmarks of one node state."""
     driver: Text | None = None
     """Version of the driver of its accelerators."""
     num_accelerators: CountOrZero | None = None
