@@ -14,7 +14,8 @@ from typing import Any
 from trainspec_validate.documents.load import LoadError, load_file, load_text, read_file
 from trainspec_validate.interop.document import plain_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
-from trainspec_validate.interop.node_tools import Facts, node_facts
+from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.interop.node_tools import node_facts
 from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged

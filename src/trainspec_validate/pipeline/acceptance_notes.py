@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainspec_validate.interop.node_tools import Facts
+from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.rules._same_machine import short
 
 _SHOWN = 8
