@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.node_reports import benchmark, diagnostic, links, ports, profile, smi
+from tests.node_reports import benchmark, diagnostic, links, of_node, ports, profile, smi
 from tests.trees import deep_tree
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop.fragment import ForeignFormatError
@@ -49,13 +50,16 @@ def accept(
     *more: str,
     num_nodes: int | None = None,
     change: Callable[[str], str] = str,
+    own: Callable[[int, str], str] = of_node,
 ) -> Result:
     """What the command says of nodes with these files."""
     (root / "cluster.yaml").write_text(change(profile(num_nodes or len(nodes))), encoding="utf-8")
     for node, files in nodes.items():
         (root / "nodes" / node).mkdir(parents=True, exist_ok=True)
+        number = node.partition("/")[0].removeprefix("node-")
         for name, text in files.items():
-            (root / "nodes" / node / name).write_text(text, encoding="utf-8")
+            content = own(int(number), text) if number.isdigit() else text
+            (root / "nodes" / node / name).write_text(content, encoding="utf-8")
     arguments = ["accept", f"{root}/cluster.yaml", "--from", f"{root}/nodes", *more]
     return CliRunner().invoke(command, arguments, prog_name="trainspec")
 
@@ -100,6 +104,23 @@ def test_what_a_discovered_profile_knows_is_compared(
         ({"smi.txt": smi(pending="Yes")}, "000020: row-remap:pending"),
         ({"smi.txt": smi(thermal="Active")}, "000020: throttle:thermal"),
         ({"smi.txt": smi(clock=1410)}, "000020: clocks up to 1410 MHz, others up to 1980 MHz"),
+        ({"smi.txt": smi(reset="Yes")}, "000020: reset:required (the GPU needs a reset before it can be used)"),
+        ({"smi.txt": smi(drain="Yes")}, "000020: reset:recommended (finish what runs on the GPU, then reset it)"),
+        ({"smi.txt": smi(action="Drain and Reset")}, "000020: recovery-action:drain-and-reset (a device"),
+        ({"smi.txt": smi(sram="Yes")}, "000020: sram:threshold-exceeded (uncorrected errors of its SRAM exceed"),
+        ({"smi.txt": smi(retired="Yes")}, "000020: page-retirement:pending (restart the node"),
+        ({"smi.txt": smi(fabric="In Progress", status="N/A")}, "000020: fabric:in-progress (not registered with"),
+        ({"smi.txt": smi(status="Insufficient Resources")}, "000020: fabric:insufficient-resources (a device"),
+        ({"smi.txt": smi(health="Unhealthy")}, "000020: fabric:unhealthy (the NVLink fabric is degraded)"),
+        ({"smi.txt": smi(mig="Enabled")}, "000020: mig:enabled (divided into instances"),
+        ({"smi.txt": smi(ecc="Disabled")}, "000020: ECC is off, and on for others"),
+        ({"smi.txt": smi(errors="Unknown Error")}, "000020: driver:unknown-error (the driver cannot read"),
+        ({"smi.txt": smi(fabric="GPU is lost")}, "000020: driver:gpu-is-lost (the GPU does not answer"),
+        ({"smi.txt": smi(power="400.00")}, "000020: has a power limit of 400 W, others of 700 W"),
+        ({"smi.txt": smi(application=1200)}, "000020: has an application clock of 1200 MHz, others of 1980 MHz"),
+        ({"smi.txt": smi(most=3)}, "000020: generation 3 of the host link, declared is 5"),
+        ({"smi.txt": smi(state="P0")}, "000020: generation 1 of the host link, declared is 5"),
+        ({"ibstat.txt": ports(layer="Ethernet")}, "node-0/mlx5_2: the link layer is ethernet, declared is infiniband"),
         ({"smi.txt": smi(driver="525.60")}, "node-0: driver 525.60, declared is 535.183.01"),
         ({"ibstat.txt": ports(state="Down")}, "node-0/mlx5_2: the link is down"),
         ({"ibstat.txt": ports(rate=200)}, "node-0/mlx5_2: 25 GB/s, declared are 50 GB/s"),
@@ -206,6 +227,87 @@ def test_a_node_of_one_of_several_groups_is_judged_by_its_own(
     assert found in result.output
 
 
+def undeclared(text: str) -> str:
+    """A profile that says nothing of host links and of the number of scale-up links."""
+    found = re.sub(r"\n *host_link: [^\n]*", "", text)
+    return re.sub(r",? *num_links: \d+", "", found)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"smi.txt": smi(width="8x")}, "000020: 8 lanes of the host link, others have 16"),
+        ({"smi.txt": smi(most=3)}, "000020: generation 3 of the host link, others have 5"),
+        (
+            {"nvlink.txt": links().replace("\t Link 7: 26.562 GB/s\n", "\t Link 7: <inactive>\n", 1)},
+            "000010: 17 scale-up links are up, of others 18",
+        ),
+        (
+            {"nvlink.txt": links().replace("\t Link 7: 26.562 GB/s\n", "\t Link 7: 1.562 GB/s\n", 1)},
+            "000010: a scale-up link runs at 1.562 GB/s, those of others at 26.56 GB/s",
+        ),
+    ],
+)
+def test_a_device_that_is_behind_the_others_is_named(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, **files}, "node-1": {**GOOD, **ALL}}, change=undeclared)
+    findings = [line for line in found.output.splitlines() if "error[" in line]
+    assert [message in line for line in findings] == [True], found.output
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"state": "P8", "generation": 1},
+        {"reset": "Requested functionality has been deprecated", "drain": "N/A", "retired": "No", "sram": "N/A"},
+        {"fabric": "N/A", "status": "N/A", "health": "N/A"},
+        {"status": "N/A", "health": "N/A"},
+        {"action": "N/A", "mig": "N/A", "ecc": "N/A"},
+        {"power": "N/A", "application": "Requested functionality has been deprecated"},
+    ],
+)
+def test_states_of_sound_devices_are_no_findings(tmp_path: Path, odd: dict[str, Any]) -> None:
+    """Of an idle device, of another driver, of a machine without a switched fabric, and of what a device lacks."""
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, **ALL, "smi.txt": smi(**odd)} for i in range(2)})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (
+            {"width": "8x"},
+            "has 16 accelerators with fewer lanes of the host link than board and slot can have, on 2 nodes",
+        ),
+        ({"ecc": "Disabled"}, "has 16 accelerators whose ECC is off"),
+    ],
+)
+def test_what_all_devices_have_in_common_is_said(tmp_path: Path, odd: dict[str, Any], told: str) -> None:
+    """Such as slots of 8 lanes, or boards that are sold with ECC switched off."""
+    usual = smi(of_all=True, **odd)
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, **ALL, "smi.txt": usual} for i in range(2)}, change=undeclared)
+    assert (found.exit_code, told in " ".join(found.output.split())) == (0, True), found.output
+
+
+def test_a_benchmark_of_some_accelerators_is_said(tmp_path: Path) -> None:
+    half = "\n".join(line for line in GOOD["nccl.txt"].split("\n") if not re.match(r"#  Rank  [4-7]", line))
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "nccl.txt": half}, "node-1": {**GOOD, **ALL}})
+    assert "has benchmarks of 1 nodes that left accelerators out: node-0 (4 of 8)" in " ".join(found.output.split())
+
+
+def test_a_last_line_without_an_end_is_whole(tmp_path: Path) -> None:
+    """Of the link layer, as in copies that lack the end of the file."""
+    nodes = {f"node-{i}": {**GOOD, **ALL, "ibstat.txt": ports().rstrip("\n")} for i in range(2)}
+    found = accept(tmp_path, nodes)
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+def test_a_board_with_less_memory_is_named_with_both_figures(tmp_path: Path) -> None:
+    less = smi().replace("81559 MiB", "40960 MiB")
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": less}, "node-1": GOOD})
+    words = "is nvidia-h100-80gb-hbm3 with 42.95 GB, declared is nvidia-h100-sxm-80gb with 85.52 GB"
+    assert words in found.output
+
+
 def test_errors_of_applications_say_nothing_against_a_node(tmp_path: Path) -> None:
     log = "".join(f"[ 9.{code}] NVRM: Xid (PCI:0000:20:00): {code}, pid=1\n" for code in (13, 31, 43, 45, 63, 94))
     found = accept(tmp_path, {f"node-{i}": {**GOOD, "dmesg.txt": log} for i in range(3)})
@@ -223,6 +325,88 @@ def test_nodes_that_do_not_answer_are_named_and_absent_ones_counted(tmp_path: Pa
     (tmp_path / "cluster.yaml").write_text(profile(4) + layout, encoding="utf-8")
     named = CliRunner().invoke(command, ["accept", f"{tmp_path}/cluster.yaml", "--from", f"{tmp_path}/nodes"])
     assert "node-3 did not answer" in named.output
+
+
+UUIDS = "UUID GPU-00000000-0000-0000-0000-000000000010, GPU-00000000-0000-0000-0000-000000000018 and 6 more"
+SERIALS = "serial number 1650000000000, 1650000000001 and 6 more"
+GUIDS = "node GUID a088c20300000000 (mlx5_0), a088c20300000001 (mlx5_1) and 6 more"
+
+
+@pytest.mark.parametrize(("name", "told"), [("smi.txt", f"{UUIDS}; {SERIALS}"), ("ibstat.txt", GUIDS)])
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_one_machine_that_is_given_as_two_nodes_is_named(
+    tmp_path: Path, name: str, told: str, *, is_copy: bool
+) -> None:
+    """The second has the bytes of the first, or the devices in another text."""
+    nodes = {"node-0": {name: GOOD[name]}, "node-1": {name: GOOD[name] + ("" if is_copy else "\n")}}
+    found = accept(tmp_path, nodes, own=lambda _, text: text)
+    lines = [line for line in found.output.splitlines() if "error[TS-CLU-054]" in line]
+    assert [f"node-1 has devices of node-0: {told} (gather" in line for line in lines] == [True], found.output
+
+
+def test_one_device_of_another_node_is_enough(tmp_path: Path) -> None:
+    odd = {**GOOD, "ibstat.txt": ports(guid="b088c20700000007")}
+    found = accept(tmp_path, {"node-0": odd, "node-1": odd})
+    assert "node-1 has devices of node-0: node GUID b088c20700000007 (mlx5_2) (gather" in found.output
+
+
+@pytest.mark.parametrize("serial", ["N/A", "0", "0000000000000", "Unknown Error"])
+@pytest.mark.parametrize("guid", ["0000000000000000"])
+def test_a_placeholder_is_no_identity(tmp_path: Path, serial: str, guid: str) -> None:
+    odd = {**GOOD, **ALL, "smi.txt": smi(serial=serial), "ibstat.txt": ports(guid=guid)}
+    found = accept(tmp_path, {f"node-{i}": odd for i in range(3)})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+def test_two_captures_of_one_node_are_one_machine(tmp_path: Path) -> None:
+    twice = {**GOOD, **ALL, "again.txt": GOOD["smi.txt"], "later.txt": GOOD["ibstat.txt"]}
+    found = accept(tmp_path, {"node-0": twice, "node-1": {**GOOD, **ALL}})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+def test_a_serial_number_on_more_devices_than_on_other_boards_is_named(tmp_path: Path) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": smi(serial="1650000000000")}, "node-1": GOOD})
+    assert "node-0: 2 devices have the serial number 1650000000000, boards of it carry 1" in found.output
+
+
+def test_boards_with_two_devices_are_sound(tmp_path: Path) -> None:
+    """As of GB200 and K80, whose devices have the serial number of their board."""
+    pairs = {
+        **GOOD,
+        **ALL,
+        "smi.txt": re.sub(r"(: 16500000000)(\d\d)", lambda found: f"{found[1]}0{int(found[2]) // 2}", smi()),
+    }
+    found = accept(tmp_path, {f"node-{i}": pairs for i in range(2)})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+HOST = "2026-01-01T00:02:41.650722+00:00 {} kernel: Linux\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "finding", "note"),
+    [
+        (HOST.format("node-1"), "node-0: a file of it states the host name node-1, which is the node node-1", ""),
+        ("Jan  1 00:02:41 Node-1.example.org kernel: Linux\n", "node-0: a file of it states the host name Node-1.", ""),
+        (HOST.format("NODE-0.example.org"), "", ""),
+        (HOST.format("localhost") + HOST.format("node-0"), "", ""),
+        (HOST.format("node-0") + HOST.format("node-1"), "", ""),
+        (HOST.format("gpu-12"), "", "holds files of 1 nodes that state other host names: node-0 (gpu-12)"),
+    ],
+    ids=["swapped", "syslog", "own", "before its name", "of several", "by another name"],
+)
+def test_a_file_of_another_host_is_named(tmp_path: Path, log: str, finding: str, note: str) -> None:
+    quiet = {key: text for key, text in GOOD.items() if key != "nccl.txt"}
+    found = accept(tmp_path, {"node-0": {**quiet, "dmesg.txt": log}, "node-1": GOOD})
+    assert (finding in found.output, found.exit_code) == (True, int(bool(finding))), found.output
+    assert ("state other host names" in found.output) == bool(note)
+    assert note in " ".join(found.output.split())
+
+
+def test_a_benchmark_of_another_node_is_named(tmp_path: Path) -> None:
+    swapped = {"node-0": GOOD, "node-1": {**GOOD, "nccl.txt": of_node(0, GOOD["nccl.txt"])}}
+    found = accept(tmp_path, swapped)
+    assert "node-1: a file of it states the host name node-0, which is the node node-0" in found.output
 
 
 def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
@@ -261,7 +445,7 @@ def test_parts_that_are_not_read_are_named(tmp_path: Path) -> None:
     assert "has the XML of nvidia-smi after other text" in mixed.output
 
 
-@pytest.mark.parametrize("end", ["    Max Clocks", " MHz\n\nGPU 00000000:28", "\n\nGPU 00000000:28"])
+@pytest.mark.parametrize("end", ["    Max Clocks", "/A\n\nGPU 00000000:28", "\n\nGPU 00000000:28"])
 def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path, end: str) -> None:
     head, middle, _ = smi(8).partition("GPU 00000000:20")
     cut = head + middle + smi(8).partition(middle)[2].partition(end)[0]

@@ -160,7 +160,7 @@ def test_entries_for_programs() -> None:
         (["--ecosystem", "dgcm"], "did you mean 'dcgm'?"),
         (["--level", "requird"], "did you mean 'required'?"),
         (["--level", "bogus"], "there are required, conditional, recommended, optional"),
-        (["--ecosystem", "bogus"], "there are opentelemetry, dcgm, amd, tpu, "),
+        (["--ecosystem", "bogus"], "there are opentelemetry, dcgm, gpud, amd, tpu, "),
         (["--events", "--level", "required"], "--events lists all events"),
         (["--events", "--ecosystem", "dcgm"], "--events lists all events"),
         (["train.loss.mean", "--level", "required"], "--level is for the list of metrics"),

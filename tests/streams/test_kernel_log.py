@@ -65,6 +65,14 @@ LOST = f"""\
             *("0000:03:00", "ras:correctable:umc", "corrected"),
         ),
         ("amdgpu 0000:e3:00.0: amdgpu: GPU reset begin!", "0000:e3:00", "amdgpu:reset", None),
+        (
+            "amdgpu 0000:03:00.0: amdgpu: ERROR: GPU over temperature range(SW CTF) detected!",
+            *("0000:03:00", "amdgpu:over-temperature", "fatal"),
+        ),
+        (
+            "amdgpu 0000:03:00.0: amdgpu: ERROR: GPU HW Critical Temperature Fault(aka CTF) detected!",
+            *("0000:03:00", "amdgpu:over-temperature", "fatal"),
+        ),
     ],
 )
 def test_an_error_of_a_device(line: str, device: str, code: str, severity: str | None) -> None:
@@ -82,6 +90,8 @@ def test_an_error_of_a_device(line: str, device: str, code: str, severity: str |
         "NVRM: A GPU crash dump has been created. If possible, please run",
         "amdgpu 0000:e3:00.0: amdgpu: MEM ECC is active.",
         "amdgpu 0000:03:00.0: amdgpu: 5 correctable hardware errors detected in total in umc block",
+        "amdgpu 0000:03:00.0: amdgpu: ERROR: System is going to shutdown due to GPU SW CTF!",
+        "input: GPU over temperature range(SW CTF) detected as /devices/virtual/input/input45",
         "mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE",
         "if 'NVRM: Xid (PCI' in line:",
     ],

@@ -36,6 +36,49 @@ def test_an_exporter_of_devices() -> None:
     assert ("identity", "gpu") not in found.lost
 
 
+def test_what_gpud_says_of_the_state_of_a_device() -> None:
+    name = "accelerator_nvidia_{}{{gpud_component='x',uuid='GPU-a'{}}} {}\n".replace("'", '"')
+    values = {
+        "ecc_volatile_total_uncorrected": 3,
+        "remapped_rows_due_to_uncorrectable_errors": 2,
+        "remapped_rows_remapping_pending": 1,
+        "remapped_rows_remapping_failed": 0,
+        "clock_hw_slowdown": 1,
+        "clock_hw_slowdown_thermal": 1,
+        "clock_hw_slowdown_power_brake": 0,
+        "nvlink_replay_errors": 4,
+        "power_current_usage_milli_watts": 650_000,
+    }
+    text = "".join(name.format(key, "", value) for key, value in values.items())
+    found = read_text(text + name.format("xid_errors_total", ',xid="79"', 2))
+    (sample,) = found.samples
+    assert sample.device == "GPU-a"
+    assert sample.m == {
+        "hw.errors{error.type=uncorrected,hw.type=gpu}": 3.0,
+        "train.accelerator.memory.remapped_rows{error.type=uncorrected}": 2.0,
+        "train.accelerator.throttled{train.throttle.reason=hardware}": 1.0,
+        "train.accelerator.throttled{train.throttle.reason=thermal}": 1.0,
+        "train.accelerator.link.errors{error.type=replay}": 4.0,
+        "hw.power{hw.type=gpu}": 650.0,
+    }
+    assert [event.a["train.fault.vendor_code"] for event in found.events] == ["row-remap:pending", "xid:79"]
+    assert not {"attribute", "unknown-name"} & {what for what, _ in found.lost}
+
+
+def test_errors_of_switches() -> None:
+    found = read_text(
+        'DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS{nvswitch="0",hostname="n"} 22013\n'
+        'DCGM_FI_DEV_NVSWITCH_NON_FATAL_ERRORS{nvswitch="1",hostname="n"} 20034\n'
+        'DCGM_FI_DEV_NVSWITCH_NON_FATAL_ERRORS{nvswitch="0",hostname="n"} 0\n'
+        'DCGM_FI_DEV_XID_ERRORS{gpu="0",hostname="n"} 79\n'
+    )
+    assert [(event.device, event.a) for event in found.events] == [
+        ("nvswitch0", {"train.fault.vendor_code": "sxid:22013", "train.error.severity": "fatal"}),
+        ("nvswitch1", {"train.fault.vendor_code": "sxid:20034", "train.error.severity": "nonfatal"}),
+        ("0", {"train.fault.vendor_code": "xid:79"}),
+    ]
+
+
 def test_an_index_is_no_identifier() -> None:
     found = read_text(
         'DCGM_FI_DEV_GPU_UTIL{gpu="3"} 50\nnode_infiniband_symbol_error_total{device="mlx5_0",port="1"} 2\n'

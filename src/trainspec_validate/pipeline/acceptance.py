@@ -14,10 +14,12 @@ from typing import Any
 from trainspec_validate.documents.load import LoadError, load_file, load_text, read_file
 from trainspec_validate.interop.document import plain_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
-from trainspec_validate.interop.node_tools import Facts, node_facts
+from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.interop.node_tools import node_facts
 from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
+from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
@@ -34,6 +36,11 @@ _KERNEL = re.compile(
     r"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
     re.MULTILINE,
 )
+_KERNEL_HOST = re.compile(
+    r"^(?:\d{4}-\d\d-\d\dT[^ \n]{8,30}|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ([A-Za-z0-9][A-Za-z0-9._-]{0,63}) kernel:",
+    re.MULTILINE,
+)
+_NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
 _HINTS = ("Xid (", "NVRM: ", "amdgpu ")
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
@@ -55,7 +62,6 @@ _DEVICE_ASPECTS = {
 """What a node group may declare of each accelerator: the key of a device, and where the group has it."""
 _COUNT = ("node_groups", 0, "num_accelerators_per_node")
 """Where the description of one node has the number of its accelerators."""
-_SHOWN = 8
 
 
 @dataclass(slots=True)
@@ -128,14 +134,16 @@ def gather(profile: Path, directory: Path) -> Gathered:
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
     absent = _not_stated(data, observed, nodes)
+    found = list(notes(data, observed, _declared(data)))
+    told = (Unjudged(directory.as_posix(), note.reason, note.remedy, ()) for note in found)
     return Gathered(
         plain_text(document),
         len(nodes),
         tuple(failures),
         left_out=tuple(_left_out(directory, entries)),
-        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed)),
-        open=_open(absent, nodes),
-        open_requirements=_open_requirements(absent),
+        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed), *told),
+        open=_open({**absent, **{note.fact: list(note.nodes) for note in found}}, nodes),
+        open_requirements=_open_requirements(absent, found),
     )
 
 
@@ -220,6 +228,9 @@ def _take_kernel_log(node: _Node, name: str, text: str) -> bool:
     if not _KERNEL.search(text):
         return False
     node.has_kernel_log = True
+    hosts = set(_KERNEL_HOST.findall(text)) - _NO_HOSTS
+    if len(hosts) == 1:  # a node that was renamed has two, and a log of several nodes is of no one
+        _merge(node, {"hosts": list(hosts)})
     for number, line in enumerate(text.split("\n"), start=1):
         if not any(hint in line for hint in _HINTS):
             continue
@@ -282,7 +293,7 @@ def _merge(node: _Node, facts: Facts) -> None:
         node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
     if "driver" in facts:
         node.facts.setdefault("driver", facts["driver"])
-    for key in ("ports", "failed_checks", "bus_bandwidths"):
+    for key in ("ports", "failed_checks", "bus_bandwidths", "hosts"):
         for one in facts.get(key, ()):
             if (key, repr(one)) not in node.known:
                 node.num_facts.add()
@@ -354,7 +365,7 @@ def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[
         (stray, ("a file", "files", "of no node"), "put each into the directory of its node"),
     ):
         if names:
-            reason = f"holds {_counted(names, *what)}: {_named(sorted(names))}"
+            reason = f"holds {_counted(names, *what)}: {named(sorted(names))}"
             yield Unjudged(directory.as_posix(), reason, remedy, ())
 
 
@@ -365,17 +376,17 @@ def _counted(names: Sequence[str], one: str, many: str, rest: str) -> str:
 def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
     names = [name for node in nodes for name in node.unknown]
     if names:
-        reason = f"holds {_counted(names, 'a file', 'files', 'of no known format')}: {_named(names)}"
+        reason = f"holds {_counted(names, 'a file', 'files', 'of no known format')}: {named(names)}"
         yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
     counts = [count for node in nodes for count in node.open_counts]
     if counts:
         lists = _counted(counts, "a list that does", "lists that do", "not show each accelerator once")
         remedy, judged = "gather the list of all devices of the node, once", _ASPECTS[_NUMBER][1]
-        yield Unjudged(directory.as_posix(), f"holds {lists}: {_named(counts)}", remedy, judged)
+        yield Unjudged(directory.as_posix(), f"holds {lists}: {named(counts)}", remedy, judged)
     parts = [part for node in nodes for part in node.half_read]
     if parts:
         files = _counted(parts, "a file of which a part", "files of which a part", "is not read")
-        reason = f"holds {files}: {_named(parts)}"
+        reason = f"holds {files}: {named(parts)}"
         yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
 
 
@@ -413,8 +424,8 @@ def _unjudged(directory: Path, absent: Mapping[str, list[str]], observed: Sequen
     """What cannot be judged of nodes that answered, since none of their files states it."""
     num_answered = sum(one.get("answered", True) for one in observed)
     for words, names in absent.items():
-        reason = f"no file states {words} of {len(names)} of {num_answered} nodes ({_named(names)})"
-        remedy, judged = "gather the output of a tool that states it", _open_requirements([words])
+        reason = f"no file states {words} of {len(names)} of {num_answered} nodes ({named(names)})"
+        remedy, judged = "gather the output of a tool that states it", _open_requirements([words], ())
         yield Unjudged(directory.as_posix(), reason, remedy, judged)
 
 
@@ -428,16 +439,11 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
     return {name: tuple(facts) for name, facts in found.items() if facts}
 
 
-def _open_requirements(absent: Iterable[str]) -> tuple[str, ...]:
-    found = {one for words in absent for one in (_ASPECTS[words][1] if words in _ASPECTS else ("TS-CLU-073",))}
-    return tuple(sorted(found))
+def _open_requirements(absent: Iterable[str], found: Iterable[Note]) -> tuple[str, ...]:
+    wanted = {one for words in absent for one in (_ASPECTS[words][1] if words in _ASPECTS else ("TS-CLU-073",))}
+    return tuple(sorted(wanted | {note.requirement for note in found}))
 
 
 def _is_rate_open(node: Facts) -> bool:
     """Whether a port is active at a rate that no file states, or not so that it can be read."""
     return any(port.get("active") and "rate_bytes_per_second" not in port for port in node.get("ports", ()))
-
-
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

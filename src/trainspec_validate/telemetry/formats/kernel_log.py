@@ -35,6 +35,8 @@ _RAS_FATAL = re.compile(
     rf"amdgpu {_PCI}: (?:amdgpu: )?(?:\{{\d+\}})?uncorrectable hardware error ?\((?P<event>\w{{1,60}})\)"
 )
 _AMD_RESET = re.compile(rf"amdgpu {_PCI}: (?:amdgpu: )?GPU reset begin")
+_HOT = re.compile(rf"amdgpu {_PCI}: (?:amdgpu: )?ERROR: GPU (?:over temperature range|HW Critical Temperature Fault)\b")
+"""The driver turns the machine off next; torvalds/linux drivers/gpu/drm/amd/pm, SW CTF and HW CTF."""
 _LINK_SEVERITY = re.compile(r"(?:^|, )[A-Z_0-9/]{3,40} +(?P<severity>Fatal|Nonfatal) ")
 """In messages of Xid 144 to 150, which name the unit of the link first."""
 _RECOVERY = re.compile(r"GPU recovery action changed from 0x\w{1,8} \([^)]{0,60}\) to 0x\w{1,8} \((?P<to>[^)]{0,60})\)")
@@ -90,6 +92,8 @@ def device_error(text: str) -> DeviceError | None:
         return _error(found, f"ras:uncorrectable:{found['event'].lower()}", "fatal")
     if found := _AMD_RESET.search(text):
         return _error(found, "amdgpu:reset", None)
+    if found := _HOT.search(text):
+        return _error(found, "amdgpu:over-temperature", "fatal")
     if found := _LOST_ALONE.search(text):
         return _error(found, "xid:79", None)
     return None

@@ -17,7 +17,7 @@ from trainspec_validate.telemetry.formats.tally import Tally
 _UNIT_AT_END = re.compile(r"(?P<base>.*\S) ?(?:\((?P<unit>[^()]+)\)|in (?P<word>\w+))")
 _MAX_NAMES = 10_000
 _MAX_LENGTH = 300
-_HARDWARE = {"dcgm": "gpu", "amd": "gpu", "wandb": "gpu", "node-exporter": "network"}
+_HARDWARE = {"dcgm": "gpu", "gpud": "gpu", "amd": "gpu", "wandb": "gpu", "node-exporter": "network"}
 IMPLIED: Mapping[str, Mapping[str, str]] = {
     "train.loss.mean": {"train.loss.name": "total"},
     "train.loss.max": {"train.loss.name": "total"},

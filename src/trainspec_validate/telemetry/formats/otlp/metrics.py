@@ -25,7 +25,7 @@ from trainspec_validate.telemetry.formats.otlp.values import (
 )
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-ECOSYSTEMS = ("opentelemetry", "megatron-otel", "dcgm", "amd", "node-exporter", "nccl")
+ECOSYSTEMS = ("opentelemetry", "megatron-otel", "dcgm", "gpud", "amd", "node-exporter", "nccl")
 """Programs whose names are met in OTLP and in expositions."""
 _KINDS = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
 _STEPS = ("train.step", "step", "global_step", "iteration")

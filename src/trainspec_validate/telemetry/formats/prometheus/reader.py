@@ -18,11 +18,13 @@ from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.prometheus import device_state
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-ECOSYSTEMS = ("opentelemetry", "dcgm", "amd", "node-exporter", "nccl")
+ECOSYSTEMS = ("opentelemetry", "dcgm", "gpud", "amd", "node-exporter", "nccl")
 _DEVICE = ("hw_id", "UUID", "uuid", "gpu_uuid", "GPU_UUID", "serial_number")
-_INDEX = ("gpu", "gpu_id", "device")
+_INDEX = ("gpu", "gpu_id", "device", "nvswitch")
 _HOST = ("host_id", "Hostname", "hostname", "node", "instance", "k8s_node_name")
-_PASSED = frozenset({"__name__", "job", "le", "train_run_id", "train_run_attempt", "service_instance_id"})
+_PASSED = frozenset(
+    {"__name__", "gpud_component", "job", "le", "train_run_id", "train_run_attempt", "service_instance_id"}
+)
 _USED = frozenset({*_DEVICE, *_INDEX, *_HOST, *_PASSED, "rank", "port"})
 _MOST_SUBJECTS: Final = Limit("an exposition of Prometheus", 200_000, "devices, hosts and ranks at a moment")
 _MOST_VALUES: Final = Limit("an exposition of Prometheus", 4_000_000, "values")
@@ -100,8 +102,8 @@ class Reader:
         """Values by the hash of their series and time, which Python salts anew in each process."""
         self._states: dict[tuple[Any, ...], float] = {}
         """Newest value of each series that says what errors a device had."""
-        self._errors: list[tuple[int, int, str, dict[str, Any]]] = []
-        """Place, time, code and subject of each such error."""
+        self._errors: list[tuple[int, int, dict[str, str], dict[str, Any]]] = []
+        """Place, time, attributes and subject of each such error."""
         self._has_ended = self._is_told = False
         self._told: set[str] = set()
         self._run: str | None = None
@@ -188,7 +190,10 @@ class Reader:
             if before is None:
                 message = f"{point.name} does not say when: the error is not newer than its first value"
                 self._transcript.lose("time", point.name, message, offset)
-            self._errors.append((offset, time_us or 0, code, place))
+            told = {"train.fault.vendor_code": code}
+            if how_bad := device_state.severity(point.name):
+                told["train.error.severity"] = how_bad
+            self._errors.append((offset, time_us or 0, told, place))
         for key, value in device_state.throttled(point.name, point.value):
             subject = self._subject((time_us, *sorted(place.items())), offset)
             subject.values.setdefault(key, value)
@@ -241,7 +246,8 @@ class Reader:
             message = f"the label {index} is an index or a name of the host, not an identifier that survives a restart"
             self._transcript.lose("identity", index, message, offset)
             port = f"/{labels['port']}" if labels.get("port") else ""
-            device = fit.identity(f"{labels[index]}{port}")
+            kind = index if index == "nvswitch" else ""
+            device = fit.identity(f"{kind}{labels[index]}{port}")
         host = next((fit.identity(labels[name]) for name in _HOST if labels.get(name)), None)
         rank = fit.rank(labels.get("train_rank_id", labels.get("rank")))
         place = {"device": device, "host": host or self._transcript.given.host, "rank": rank}
@@ -251,7 +257,7 @@ class Reader:
             name = _attributes().get(label)
             if name in known:
                 series[name] = keys.attribute_text(value)
-            elif name is None and label not in _USED:
+            elif name is None and label not in _USED and not device_state.is_code(label, point.name):
                 self._transcript.lose("attribute", label, f"the label {label} has no place in the catalog", offset)
         return {name: value for name, value in place.items() if value is not None}, series
 
@@ -279,8 +285,7 @@ class Reader:
             if subject.values:
                 place = dict(identity[1:])
                 yield subject.offset, self._transcript.sample(identity[0] or 0, subject.values, **place)
-        for offset, time_us, code, place in self._errors:
-            told = {"train.fault.vendor_code": code}
+        for offset, time_us, told, place in self._errors:
             yield offset, self._transcript.event(time_us, "train.device.error", a=told, **place)
 
     def _scopes(self) -> tuple[ScopeName, ...]:
