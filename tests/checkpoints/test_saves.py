@@ -322,6 +322,28 @@ def test_models_that_were_written_one_after_the_other_are_saves(tmp_path: Path, 
     assert newest(tmp_path) == form.format(2)
 
 
+@pytest.mark.parametrize("first", [1, 10])
+@pytest.mark.parametrize("at_once", [(13, 14), (4, 5)])
+def test_damaged_models_that_were_written_at_once_hide_none(
+    tmp_path: Path, first: int, at_once: tuple[int, int]
+) -> None:
+    """A clock that ticks coarsely gives neighbours one time; what is nearly empty names no tensors."""
+    for place in range(15):
+        path = tmp_path / f"model_{first + place}.pt"
+        save(path, MODEL, seconds=at_once[0] if place in at_once else place)
+        if place > 3:
+            path.write_bytes(path.read_bytes()[: 30 * (place % 2)])
+            os.utime(path, (NOW_SECONDS + 9, NOW_SECONDS + (at_once[0] if place in at_once else place)))
+    assert newest(tmp_path) == f"model_{first + 3}.pt"
+
+
+def test_models_that_were_copied_at_once_count_from_more_than_one(tmp_path: Path) -> None:
+    for epoch in range(2, 9):
+        save(tmp_path / f"model_{epoch}.pt", MODEL)
+    os.truncate(tmp_path / "model_8.pt", 30)
+    assert newest(tmp_path) == "model_7.pt"
+
+
 @pytest.mark.parametrize(
     ("form", "numbers", "seconds"),
     [

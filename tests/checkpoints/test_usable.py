@@ -131,3 +131,43 @@ def test_a_model_of_keras_in_hdf5_is_one_of_its_epoch(tmp_path: Path) -> None:
     assert newest(tmp_path) == "epoch_2"
     (tmp_path / "epoch_2/model.h5").write_bytes(container(400)[:350])
     assert newest(tmp_path) == "epoch_1"
+
+
+LOOPS = {
+    "log": "model.pt  torch w=F32[4]\noptimizer.pt  torch m=F32[4]\n",
+    "schedule": "model_0.pth  torch w=F32[4]\noptimizer.pt  torch m=F32[4]\nscheduler.pt  torch\n",
+    "safetensors": "model.safetensors  safetensors w=F32[4]\noptimizer.pt  torch m=F32[4]\n",
+}
+
+
+def loop(directory: Path, files: str, *, with_log: bool = True) -> None:
+    """Three saves of the loop of a program, with names of which some are those of the Trainer of Hugging Face."""
+    for step in (10, 20, 30):
+        log = f'trainer_state.json  json {{"global_step": {step}}}\n' if with_log else ""
+        build(directory.with_name(f"{directory.name}{step}"), files + log)
+
+
+@pytest.mark.parametrize("files", LOOPS.values(), ids=LOOPS)
+@pytest.mark.parametrize("form", ["step-", "checkpoint-"])
+@pytest.mark.parametrize("with_log", [True, False])
+def test_a_loop_of_its_own_writes_less_than_the_trainer(
+    files: str, form: str, tmp_path: Path, *, with_log: bool
+) -> None:
+    loop(tmp_path / form, files, with_log=with_log)
+    assert newest(tmp_path) == f"{form}30"
+    next((tmp_path / f"{form}30").glob("model*")).unlink()
+    assert newest(tmp_path) == f"{form}20"
+
+
+@pytest.mark.parametrize("content", ['json {"global_step": 20}', "cut 3"])
+def test_the_log_of_a_loop_is_of_its_step(content: str, tmp_path: Path) -> None:
+    loop(tmp_path / "step-", LOOPS["log"])
+    build(tmp_path, f"step-30/trainer_state.json  {content}\n")
+    assert newest(tmp_path) == "step-20"
+
+
+@pytest.mark.parametrize("name", ["training_args.bin", "rng_state.pth"])
+def test_what_the_trainer_alone_writes_shows_that_it_was_interrupted(name: str, tmp_path: Path) -> None:
+    loop(tmp_path / "checkpoint-", LOOPS["safetensors"], with_log=False)
+    build(tmp_path, f"checkpoint-30/{name}  torch s=F32[4]\n")
+    assert "trainer_state.json, which the Trainer writes after the state, is missing" in reason(tmp_path)

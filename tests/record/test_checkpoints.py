@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.torch_saves import saved, saved_before_1_6
+from tests.trees import build
 from trainspec_record.checkpoints import MANIFEST, Seal, commit, newest_good, seal_in_background
 from trainspec_validate.cli.toolbox import command as toolbox
 from trainspec_validate.documents.schema import failures
@@ -66,6 +67,31 @@ def test_a_file_is_sealed_next_to_it(tmp_path: Path) -> None:
     result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
     assert result.stdout == f"{tmp_path / 'step_10.safetensors'}\n"
     assert "TS-CKP-071" in result.stderr
+
+
+@pytest.mark.parametrize("names", [("model_8.pt", "model_9.pt"), ("best.pt", "last.pt"), ("ckpt.pt",)])
+@pytest.mark.parametrize("is_of_torch", [True, False])
+@pytest.mark.parametrize("num_sealed", [1, 2])
+def test_a_sealed_file_is_a_checkpoint(
+    names: tuple[str, ...], num_sealed: int, tmp_path: Path, *, is_of_torch: bool
+) -> None:
+    """Under names that only the content, or nothing but the manifest, shows to be those of states."""
+    names = names if is_of_torch else tuple(name.replace(".pt", ".safetensors") for name in names)
+    entry = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    for name in names:
+        if is_of_torch:
+            build(tmp_path, f"{name}  torch weight=F32[4]\n")
+        else:
+            (tmp_path / name).write_bytes(len(entry).to_bytes(8, "little") + entry + bytes(4))
+    for name in names[-num_sealed:]:
+        assert sealed(tmp_path / name).problem == ""
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert (result.stdout, newest_good(tmp_path)) == (f"{tmp_path / names[-1]}\n", tmp_path / names[-1])
+    assert "so not every changed byte is noticed" not in result.stderr
+    changed = (tmp_path / names[-1]).read_bytes()
+    (tmp_path / names[-1]).write_bytes(changed[:-1] + bytes([changed[-1] ^ 1]))
+    result = CliRunner().invoke(toolbox, ["checkpoint", "newest-good", str(tmp_path)])
+    assert f"{tmp_path / names[-1]}: not whole" in result.stderr
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "removed", "added", "linked"])

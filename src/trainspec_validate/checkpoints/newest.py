@@ -58,6 +58,7 @@ from trainspec_validate.checkpoints.twins import (
     stale_weights,
     weights_of,
 )
+from trainspec_validate.checkpoints.unwritten import unwritten_ends
 from trainspec_validate.checkpoints.usable import counted_ahead, counted_behind, unusable
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer, Series
 from trainspec_validate.model.finding import Finding
@@ -332,6 +333,7 @@ def _judge(
         faults += _with_other_weights(checkpoint, terms)
     if not faults and terms.reads_content:
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
+        faults += (f"{checkpoint.place(place)}: {words}" for place, words in unwritten_ends(checkpoint))
     faults += () if faults else _changed(checkpoint)
     notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
     if not faults:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cmp_to_key
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 
 from trainspec_validate.checkpoints.bundles import form_of
@@ -19,7 +19,7 @@ from trainspec_validate.checkpoints.content import FURTHER_SUFFIXES, is_of_torch
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.progress import EPOCH_KEYS, GLOBAL_KEYS, LOCAL_KEYS, Progress, progress_of
 from trainspec_validate.checkpoints.save_names import DATE, EPOCHS, STEP_NAME, WORDS, agree, counts_in
-from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.checkpoints.view import MANIFEST_NAME, Checkpoint
 
 _SUFFIXES = (".pt", ".pth", ".pth.tar", ".ckpt")
 _END = re.compile(
@@ -73,12 +73,24 @@ class Sign:
 
 
 def states_in(root: Path) -> list[str]:
-    """The files of a directory that are states of their own; empty where they are parts of one state."""
+    """The files of a directory that are states of their own; empty where they are parts of one state.
+
+    A file with a manifest of its own was sealed as a whole state, so that those whose names differ in numbers alone are
+    states too.
+    """
     checkpoint = inventory(root)
     names = checkpoint.state_files
+    forms = {form_of(name) for name in names if f"{name}.{MANIFEST_NAME}" in checkpoint.files}
+    sealed = [name for name in names if form_of(name) in forms]
     names = [name for name in names if not _is_repeated(root, name, names)]
-    if STEP_NAME.match(root.name) or len(names) < 2 or not _are_alone(root, names) or _has_index(checkpoint):
+    if STEP_NAME.match(root.name) or _has_index(checkpoint):
         return []
+    return (_apart(checkpoint, names) if len(names) > 1 and _are_alone(root, names) else []) or sealed
+
+
+def _apart(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
+    """Those of the files of `torch.save` in a directory that are states, where these are several."""
+    root = checkpoint.root
     saved = [Saved(name, progress_of(root / name), checkpoint.files[name].modified_ns) for name in names]
     are_apart = _are_several(saved) or _are_dated(saved) or _are_exports(saved) or _are_counted(saved)
     are_apart = are_apart or _are_weights(saved) or _are_measured(saved)
@@ -151,8 +163,8 @@ def _rest(name: str) -> str:
 def _has_index(checkpoint: Checkpoint) -> bool:
     """Whether some file says what belongs together."""
     names = {path.rpartition("/")[2] for path in checkpoint.files}
-    is_listed = any(name.endswith((".index.json", "trainspec-manifest.json")) for name in names)
-    return is_listed or not names.isdisjoint({".metadata", "latest", "trainer_state.json"})
+    is_listed = any(name.endswith(".index.json") for name in names)
+    return is_listed or not names.isdisjoint({".metadata", "latest", "trainer_state.json", MANIFEST_NAME})
 
 
 def states_of(saved: Sequence[Saved]) -> list[Saved]:
@@ -212,7 +224,11 @@ def _are_no_ranks(counted: Sequence[Saved]) -> bool:
     numbers = [one.number for one in counted]
     has_gaps = max(numbers) - min(numbers) >= len(numbers)
     is_one_model = all(map(_are_of_one_model, counted, counted[1:]))
-    return min(numbers) > len(numbers) and (has_gaps or is_one_model or all(map(_is_named, counted)))
+    are_named = all(map(_is_named, counted))
+    if min(numbers) > len(numbers):
+        return has_gaps or is_one_model or are_named
+    read = [one for one in counted if one.progress]
+    return min(numbers) > 1 < len(read) and are_named and all(map(_are_of_one_model, read, read[1:]))
 
 
 def _are_weights(saved: Sequence[Saved]) -> bool:
@@ -233,10 +249,14 @@ def _are_weights(saved: Sequence[Saved]) -> bool:
 
 
 def _are_in_turn(saved: Sequence[Saved]) -> bool:
-    """Whether files are named as states, count from 1 or more, and each was written after those with lower numbers."""
-    turns = sorted((one.number, one.modified_ns) for one in saved)
-    are_later = all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(turns))
-    return len(turns) > 1 and turns[0][0] > 0 and are_later and all(map(_is_named, saved))
+    """Whether files are named as states, count from 1 or more, and were written in the order of their numbers.
+
+    A file that cannot be read may have been changed at any time. Some times are equal where they are stored coarsely.
+    """
+    numbers = [one.number for one in saved]
+    times = [time for _, time in sorted((one.number, one.modified_ns) for one in saved if one.progress)]
+    are_later = times == sorted(times) and 2 * len(set(times)) > len(times) > 1
+    return len(set(numbers)) == len(numbers) and min(numbers) > 0 and are_later and all(map(_is_named, saved))
 
 
 def _are_measured(saved: Sequence[Saved]) -> bool:

@@ -14,6 +14,10 @@ _OF_ACCELERATE = frozenset({"optimizer.bin", "scheduler.bin"})
 """Names of both in Accelerate; the Trainer has `scheduler.pt`."""
 _NAMED = re.compile(r"^checkpoint-\d+$")
 _WEIGHTS = re.compile(r"^(model|pytorch_model|adapter_model)[^/]*\.(safetensors|bin)$")
+_OTHER_WEIGHTS = re.compile(r"^(?:pytorch_)?model[^/]*\.(?:pt|pth)$")
+"""Names of a model that the Trainer does not give, and loops of programs do."""
+_SETTINGS = "training_args.bin"
+"""The Trainer writes it after the model, and before the optimizer."""
 _DEEPSPEED, _FSDP = "global_step", "pytorch_model_fsdp"
 _FSDP_OPTIMIZER = re.compile(r"optimizer_\d+|optimizer\.bin")
 _SHARDED = (_DEEPSPEED, _FSDP, "optimizer_")
@@ -27,6 +31,26 @@ def is_step_name(name: str) -> bool:
 def weights(held: Collection[str]) -> list[str]:
     """The files of the model among the names of a directory."""
     return sorted(name for name in held if _WEIGHTS.match(name))
+
+
+def other_weights(held: Collection[str]) -> list[str]:
+    """The files of a model by names that the Trainer does not give, among the names of a directory."""
+    return sorted(name for name in held if _OTHER_WEIGHTS.match(name))
+
+
+def is_of_a_loop(held: Collection[str]) -> bool:
+    """Whether the loop of a program wrote a model and its optimizer, and nothing is there that the Trainer writes too.
+
+    The Trainer writes settings, optimizer, schedule, random numbers and log, in this order, after the model.
+
+    >>> is_of_a_loop(["model.pt", "optimizer.pt", "scheduler.pt", "trainer_state.json"])
+    True
+    >>> is_of_a_loop(["model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"])
+    False
+    """
+    if _SETTINGS in held or any(map(RNG.match, held)) or sharded_state(held) or "optimizer.pt" not in held:
+        return False
+    return bool(other_weights(held)) if SCHEDULE in held else bool(weights(held) or other_weights(held))
 
 
 def sharded_state(held: Collection[str]) -> list[str]:

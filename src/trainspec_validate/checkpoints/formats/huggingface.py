@@ -12,14 +12,16 @@ from trainspec_validate.checkpoints.trainer_files import (
     SCHEDULE,
     fsdp_state,
     is_checkpoint,
+    is_of_a_loop,
     is_of_accelerate,
     is_step_name,
     num_ranks,
+    other_weights,
     resume_state,
     sharded_state,
     weights,
 )
-from trainspec_validate.checkpoints.view import Checkpoint
+from trainspec_validate.checkpoints.view import Checkpoint, StepClaim, is_count
 
 _SETTINGS = "training_args.bin"
 _CONFIG = frozenset({"config.json", "adapter_config.json"})
@@ -36,6 +38,10 @@ def read(checkpoint: Checkpoint) -> None:
     is_of_others = is_of_accelerate(held) or any(name.endswith(".distcp") for name in held)
     is_named = is_step_name(checkpoint.root.name) and not is_of_others
     is_whole = MARK in checkpoint.files
+    if is_of_a_loop(held):
+        if is_whole:
+            _read_state(checkpoint, is_own=False)
+        return
     if not (is_checkpoint(checkpoint.root.name, held) if is_whole else is_named and _holds_state(held)):
         return
     if not is_whole and _is_adapter_alone(checkpoint, held):
@@ -74,7 +80,8 @@ def _holds_state(held: set[str]) -> bool:
     return bool(weights(held)) or "optimizer.pt" in held or is_of_fsdp
 
 
-def _read_state(checkpoint: Checkpoint) -> None:
+def _read_state(checkpoint: Checkpoint, *, is_own: bool = True) -> None:
+    """Add the step of the log; one of the loop of a program may count something else, or nothing."""
     checkpoint.examined |= {"container", "limits"}
     try:
         state = read_json(read_small(checkpoint.root / MARK))
@@ -85,7 +92,10 @@ def _read_state(checkpoint: Checkpoint) -> None:
         checkpoint.report("container", MARK, f"the state {error}", "resume from an earlier checkpoint")
         return
     step = state.get("global_step") if isinstance(state, dict) else None
-    if not checkpoint.claim(MARK, step, f"{MARK} (global_step)"):
+    words = f"{MARK} (global_step)"
+    if not is_own:
+        checkpoint.own_steps += [StepClaim(MARK, step, words)] if is_count(step) else []
+    elif not checkpoint.claim(MARK, step, words):
         checkpoint.report("container", MARK, "the state has no global_step that is a whole number from 0")
 
 
@@ -95,7 +105,7 @@ def _check_state(checkpoint: Checkpoint, held: set[str]) -> None:
     models, optimizers = fsdp_state(held)
     lacks = []
     remedy = "save it too (save_only_model: false), or do not resume from here"
-    if not weights(held) and (optimizers if sharded and not models else not sharded):
+    if not weights(held) and not other_weights(held) and (optimizers if sharded and not models else not sharded):
         lacks.append("no file of the model is there")
         remedy = "resume from an earlier checkpoint"
     if not sharded and not held.intersection(OPTIMIZERS):

@@ -104,7 +104,7 @@ def _read_file(checkpoint: Checkpoint, path: str) -> frozenset[str] | None:
     size = checkpoint.files[path].size_bytes
     try:
         length, value = header(checkpoint.root / path)
-        tensors = list(_tensors(value))
+        tensors = list(tensors_in(value))
     except LimitError as error:
         remedy = CUT if isinstance(error, _CutError) else "split the file"
         checkpoint.report("limits", path, f"the file {error}", remedy)
@@ -163,7 +163,12 @@ def header(path: Path) -> tuple[int, Mapping[str, Any]]:
     return length, value
 
 
-def _tensors(value: Mapping[str, Any]) -> Iterator[Tensor]:
+def tensors_in(value: Mapping[str, Any]) -> Iterator[Tensor]:
+    """The tensors that a header lists.
+
+    Raises:
+        UnreadableError: it breaks the format.
+    """
     for name, entry in value.items():
         if name == "__metadata__":
             if not isinstance(entry, dict) or not all(isinstance(text, str) for text in entry.values()):
