@@ -62,7 +62,7 @@ PARTS = {
     "slowdowns": ("clocks_event_reasons", "clocks_throttle_reasons"),
     "host links": ("pci",),
 }
-"""What a whole report states of each GPU, and its sections for it; the option -d prints some sections alone."""
+"""Parts of the state of a GPU, and the sections of a report that have them; `-d` prints some sections alone."""
 _UNREGISTERED = frozenset({"Not Started", "In Progress"})
 _BROKEN = {"Unknown Error": "driver:unknown-error", "GPU is lost": "driver:gpu-is-lost"}
 """What the driver answers in the place of a value where it does not reach the device."""
