@@ -16,7 +16,7 @@ LOCK := CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --generate
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow test-long mutants-short lint format generate check-generated promtool \
+.PHONY: help setup demo test test-slow test-slow-short test-long mutants-short lint format generate check-generated promtool \
 	stacks-test mcp-test bench bench-streams evidence gpu-setup gpu-check bench-short conformance \
 	conformance-short scenarios-short minimal-short mutants-few site site-test dist lock clean
 
@@ -56,7 +56,7 @@ demo: $(READY) ## validate the examples, then a broken file
 	@echo "and a plan with its reasons."
 
 # Tests start hundreds of processes: what one has compiled is there for the next, whatever the caller's shell says.
-test test-slow test-long: export PYTHONDONTWRITEBYTECODE :=
+test test-slow test-slow-short test-long: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY) ## linters, generated files, three mutants and the quick tests (minutes)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint check-generated mutants-short
@@ -68,9 +68,13 @@ mutants-short: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(FEW_MUTANTS)
 
 # Many of them wait for processes that they have started: one more worker than cores uses that time.
-test-slow: $(READY) ## the tests that take seconds each; `.ci/run` runs them too
+test-slow: $(READY) ## the tests that take seconds each; `.ci/run` runs a third of the cases of each
 	@echo "== pytest, slow =="
 	@$(BIN)/python -m pytest -n 3 --dist worksteal -m 'slow and not long'
+
+test-slow-short: $(READY)
+	@echo "== pytest, slow, a third of the cases of each =="
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -m 'slow and not long' --few
 
 test-long: $(READY) ## the tests that take tens of seconds each, and properties with all of their examples
 	@echo "== pytest, long =="
@@ -133,6 +137,7 @@ bench: $(READY) ## measure, and score the models against published figures
 	@for score in $(SCORES); do echo; $(BIN)/python benchmarks/score_$$score.py || exit 1; done
 	@echo; $(BIN)/python benchmarks/plans.py
 	@echo; $(BIN)/python benchmarks/recorder.py
+	@echo; $(BIN)/python benchmarks/sealing.py
 	@echo; $(BIN)/python benchmarks/resilience.py
 	@echo; $(BIN)/python benchmarks/verify_speed.py
 

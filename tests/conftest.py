@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,28 @@ from tests.examples import LONG, SHORT
 settings.register_profile("house", deadline=None, max_examples=SHORT, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=LONG)
 settings.load_profile("house")
+
+
+FEW = 2
+"""Cases of a test that `--few` keeps whole; of more it keeps every third one."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--few`: the short form of a long run."""
+    parser.addoption("--few", action="store_true", help=f"of a test with more than {FEW} cases, every third one alone")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--few`, keep every test and a third of the cases of one that has many."""
+    if not config.getoption("few"):
+        return
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        cases[item.nodeid.partition("[")[0]].append(item)
+    kept = {id(item) for found in cases.values() for item in (found[::3] if len(found) > FEW else found)}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = [item for item in items if id(item) in kept]
 
 
 def pytest_collection_finish() -> None:

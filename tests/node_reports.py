@@ -18,19 +18,32 @@ GPU = """GPU 00000000:{bus:02X}:00.0
     Serial Number                         : {serial}
     GPU UUID                              : GPU-00000000-0000-0000-0000-0000000000{bus:02x}
     VBIOS Version                         : {vbios}
+    MIG Mode
+        Current                           : {mig}
+        Pending                           : Disabled
+    GPU Reset Status
+        Reset Required                    : {reset}
+        Drain and Reset Recommended       : {drain}
+    GPU Recovery Action                   : {action}
     PCI
         Bus                               : 0x{bus:02X}
         GPU Link Info
             PCIe Generation
-                Max                       : 5
-                Current                   : 1
+                Max                       : {most}
+                Current                   : {generation}
+                Device Max                : 5
+                Host Max                  : N/A
             Link Width
                 Max                       : 16x
                 Current                   : {width}
+    Performance State                     : {state}
     Clocks Event Reasons
         Idle                              : Active
         HW Slowdown                       : Not Active
             HW Thermal Slowdown           : {thermal}
+    ECC Mode
+        Current                           : {ecc}
+        Pending                           : Enabled
     FB Memory Usage
         Total                             : 81559 MiB
     ECC Errors
@@ -40,12 +53,26 @@ GPU = """GPU 00000000:{bus:02X}:00.0
             DRAM Uncorrectable            : {errors}
         Aggregate
             DRAM Uncorrectable            : 9
+            SRAM Threshold Exceeded       : {sram}
+    Retired Pages
+        Pending Page Blacklist            : {retired}
     Remapped Rows
         Uncorrectable Error               : 1
         Pending                           : {pending}
         Remapping Failure Occurred        : No
+    GPU Power Readings
+        Current Power Limit               : {power} W
+        Default Power Limit               : 700.00 W
+    Applications Clocks
+        Graphics                          : {application} MHz
     Max Clocks
         SM                                : {clock} MHz
+    Fabric
+        State                             : {fabric}
+        Status                            : {status}
+        Health
+            Summary                       : {health}
+            Bandwidth                     : N/A
 """
 USUAL = {
     "vbios": "96.00.5E.00.01",
@@ -54,6 +81,21 @@ USUAL = {
     "errors": 0,
     "pending": "No",
     "clock": 1980,
+    "mig": "Disabled",
+    "reset": "No",
+    "drain": "No",
+    "action": "None",
+    "most": 5,
+    "generation": 1,
+    "state": "P8",
+    "ecc": "Enabled",
+    "sram": "No",
+    "retired": "N/A",
+    "power": "700.00",
+    "application": 1980,
+    "fabric": "Completed",
+    "status": "Success",
+    "health": "Healthy",
 }
 PORT = """CA '{device}'
 \tCA type: MT4129
@@ -65,7 +107,7 @@ PORT = """CA '{device}'
 \t\tState: {state}
 \t\tPhysical state: LinkUp
 \t\tRate: {rate}
-\t\tLink layer: InfiniBand
+\t\tLink layer: {layer}
 """
 DIAGNOSTIC = """Successfully ran diagnostic for group.
 +---------------------------+------------------------------------------------+
@@ -78,16 +120,16 @@ DIAGNOSTIC = """Successfully ran diagnostic for group.
 """
 
 
-def smi(num: int = 8, driver: str = "535.183.01", **odd: Any) -> str:
-    """The report of GPUs, of which the third is odd."""
+def smi(num: int = 8, driver: str = "535.183.01", *, of_all: bool = False, **odd: Any) -> str:
+    """The report of GPUs, of which the third is odd, or all."""
     usual = ({**USUAL, "bus": 16 + 8 * i, "serial": f"16500000000{i:02}"} for i in range(num))
-    gpus = (GPU.format(**{**one, **(odd if i == 2 else {})}) for i, one in enumerate(usual))
+    gpus = (GPU.format(**{**one, **(odd if of_all or i == 2 else {})}) for i, one in enumerate(usual))
     return HEAD.format(num=num, driver=driver) + "\n".join(gpus)
 
 
 def ports(**odd: Any) -> str:
     """Eight ports, of which the third is odd."""
-    usual = {"firmware": "28.39.1002", "state": "Active", "rate": 400}
+    usual = {"firmware": "28.39.1002", "state": "Active", "rate": 400, "layer": "InfiniBand"}
     own = ({"device": f"mlx5_{i}", "guid": f"a088c20300000{i:03}", **usual} for i in range(8))
     each = (PORT.format(**{**one, **(odd if i == 2 else {})}) for i, one in enumerate(own))
     return "".join(each)

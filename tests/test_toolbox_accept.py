@@ -104,6 +104,23 @@ def test_what_a_discovered_profile_knows_is_compared(
         ({"smi.txt": smi(pending="Yes")}, "000020: row-remap:pending"),
         ({"smi.txt": smi(thermal="Active")}, "000020: throttle:thermal"),
         ({"smi.txt": smi(clock=1410)}, "000020: clocks up to 1410 MHz, others up to 1980 MHz"),
+        ({"smi.txt": smi(reset="Yes")}, "000020: reset:required (the GPU needs a reset before it can be used)"),
+        ({"smi.txt": smi(drain="Yes")}, "000020: reset:recommended (finish what runs on the GPU, then reset it)"),
+        ({"smi.txt": smi(action="Drain and Reset")}, "000020: recovery-action:drain-and-reset (a device"),
+        ({"smi.txt": smi(sram="Yes")}, "000020: sram:threshold-exceeded (uncorrected errors of its SRAM exceed"),
+        ({"smi.txt": smi(retired="Yes")}, "000020: page-retirement:pending (restart the node"),
+        ({"smi.txt": smi(fabric="In Progress", status="N/A")}, "000020: fabric:in-progress (not registered with"),
+        ({"smi.txt": smi(status="Insufficient Resources")}, "000020: fabric:insufficient-resources (a device"),
+        ({"smi.txt": smi(health="Unhealthy")}, "000020: fabric:unhealthy (the NVLink fabric is degraded)"),
+        ({"smi.txt": smi(mig="Enabled")}, "000020: mig:enabled (divided into instances"),
+        ({"smi.txt": smi(ecc="Disabled")}, "000020: ECC is off, and on for others"),
+        ({"smi.txt": smi(errors="Unknown Error")}, "000020: driver:unknown-error (the driver cannot read"),
+        ({"smi.txt": smi(fabric="GPU is lost")}, "000020: driver:gpu-is-lost (the GPU does not answer"),
+        ({"smi.txt": smi(power="400.00")}, "000020: has a power limit of 400 W, others of 700 W"),
+        ({"smi.txt": smi(application=1200)}, "000020: has an application clock of 1200 MHz, others of 1980 MHz"),
+        ({"smi.txt": smi(most=3)}, "000020: generation 3 of the host link, declared is 5"),
+        ({"smi.txt": smi(state="P0")}, "000020: generation 1 of the host link, declared is 5"),
+        ({"ibstat.txt": ports(layer="Ethernet")}, "node-0/mlx5_2: the link layer is ethernet, declared is infiniband"),
         ({"smi.txt": smi(driver="525.60")}, "node-0: driver 525.60, declared is 535.183.01"),
         ({"ibstat.txt": ports(state="Down")}, "node-0/mlx5_2: the link is down"),
         ({"ibstat.txt": ports(rate=200)}, "node-0/mlx5_2: 25 GB/s, declared are 50 GB/s"),
@@ -208,6 +225,87 @@ def test_a_node_of_one_of_several_groups_is_judged_by_its_own(
     result = CliRunner().invoke(command, called)
     assert result.exit_code == 1, result.output
     assert found in result.output
+
+
+def undeclared(text: str) -> str:
+    """A profile that says nothing of host links and of the number of scale-up links."""
+    found = re.sub(r"\n *host_link: [^\n]*", "", text)
+    return re.sub(r",? *num_links: \d+", "", found)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"smi.txt": smi(width="8x")}, "000020: 8 lanes of the host link, others have 16"),
+        ({"smi.txt": smi(most=3)}, "000020: generation 3 of the host link, others have 5"),
+        (
+            {"nvlink.txt": links().replace("\t Link 7: 26.562 GB/s\n", "\t Link 7: <inactive>\n", 1)},
+            "000010: 17 scale-up links are up, of others 18",
+        ),
+        (
+            {"nvlink.txt": links().replace("\t Link 7: 26.562 GB/s\n", "\t Link 7: 1.562 GB/s\n", 1)},
+            "000010: a scale-up link runs at 1.562 GB/s, those of others at 26.56 GB/s",
+        ),
+    ],
+)
+def test_a_device_that_is_behind_the_others_is_named(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, **files}, "node-1": {**GOOD, **ALL}}, change=undeclared)
+    findings = [line for line in found.output.splitlines() if "error[" in line]
+    assert [message in line for line in findings] == [True], found.output
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"state": "P8", "generation": 1},
+        {"reset": "Requested functionality has been deprecated", "drain": "N/A", "retired": "No", "sram": "N/A"},
+        {"fabric": "N/A", "status": "N/A", "health": "N/A"},
+        {"status": "N/A", "health": "N/A"},
+        {"action": "N/A", "mig": "N/A", "ecc": "N/A"},
+        {"power": "N/A", "application": "Requested functionality has been deprecated"},
+    ],
+)
+def test_states_of_sound_devices_are_no_findings(tmp_path: Path, odd: dict[str, Any]) -> None:
+    """Of an idle device, of another driver, of a machine without a switched fabric, and of what a device lacks."""
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, **ALL, "smi.txt": smi(**odd)} for i in range(2)})
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+@pytest.mark.parametrize(
+    ("odd", "told"),
+    [
+        (
+            {"width": "8x"},
+            "has 16 accelerators with fewer lanes of the host link than board and slot can have, on 2 nodes",
+        ),
+        ({"ecc": "Disabled"}, "has 16 accelerators whose ECC is off"),
+    ],
+)
+def test_what_all_devices_have_in_common_is_said(tmp_path: Path, odd: dict[str, Any], told: str) -> None:
+    """Such as slots of 8 lanes, or boards that are sold with ECC switched off."""
+    usual = smi(of_all=True, **odd)
+    found = accept(tmp_path, {f"node-{i}": {**GOOD, **ALL, "smi.txt": usual} for i in range(2)}, change=undeclared)
+    assert (found.exit_code, told in " ".join(found.output.split())) == (0, True), found.output
+
+
+def test_a_benchmark_of_some_accelerators_is_said(tmp_path: Path) -> None:
+    half = "\n".join(line for line in GOOD["nccl.txt"].split("\n") if not re.match(r"#  Rank  [4-7]", line))
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "nccl.txt": half}, "node-1": {**GOOD, **ALL}})
+    assert "has benchmarks of 1 nodes that left accelerators out: node-0 (4 of 8)" in " ".join(found.output.split())
+
+
+def test_a_last_line_without_an_end_is_whole(tmp_path: Path) -> None:
+    """Of the link layer, as in copies that lack the end of the file."""
+    nodes = {f"node-{i}": {**GOOD, **ALL, "ibstat.txt": ports().rstrip("\n")} for i in range(2)}
+    found = accept(tmp_path, nodes)
+    assert (found.exit_code, "no findings" in found.output) == (0, True), found.output
+
+
+def test_a_board_with_less_memory_is_named_with_both_figures(tmp_path: Path) -> None:
+    less = smi().replace("81559 MiB", "40960 MiB")
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": less}, "node-1": GOOD})
+    words = "is nvidia-h100-80gb-hbm3 with 42.95 GB, declared is nvidia-h100-sxm-80gb with 85.52 GB"
+    assert words in found.output
 
 
 def test_errors_of_applications_say_nothing_against_a_node(tmp_path: Path) -> None:
@@ -315,7 +413,7 @@ def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
     found = accept(tmp_path, {"node-0": {"smi.txt": smi(), "notes.txt": "see ticket"}, "node-1": GOOD})
     assert found.exit_code == 0
     assert "no file states the ports of 1 of 2 nodes (node-0)" in found.output
-    assert "holds 1 files of no known format: node-0/notes.txt" in found.output
+    assert "holds a file of no known format: node-0/notes.txt" in found.output
 
 
 LOST = "[5.0] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.\n"
@@ -338,16 +436,16 @@ def test_parts_that_are_not_read_are_named(tmp_path: Path) -> None:
     found = accept(tmp_path, {"node-0": good, "node-1": GOOD, "node-1/.old": {"dmesg.txt": LOST}, "": {"a.txt": LOST}})
     assert "has xid:999 of node-0/GPU-" in found.output
     assert (
-        "1 parts of files that are not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
+        "a file of which a part is not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
     )
-    assert "2 hidden files or directories, which are not read: node-0/.more.txt, node-1/.old" in found.output
-    assert "1 files of no node: a.txt" in found.output
+    assert "2 hidden entries, which are not read: node-0/.more.txt, node-1/.old" in found.output
+    assert "holds a file of no node: a.txt" in found.output
     mixed = accept(tmp_path, {"node-0": {"ibstat.txt": ports() + "<nvidia_smi_log></nvidia_smi_log>"}})
     assert mixed.exit_code == 2
     assert "has the XML of nvidia-smi after other text" in mixed.output
 
 
-@pytest.mark.parametrize("end", ["    Max Clocks", " MHz\n\nGPU 00000000:28", "\n\nGPU 00000000:28"])
+@pytest.mark.parametrize("end", ["    Max Clocks", "/A\n\nGPU 00000000:28", "\n\nGPU 00000000:28"])
 def test_a_file_that_is_cut_off_is_a_failure_and_not_a_verdict(tmp_path: Path, end: str) -> None:
     head, middle, _ = smi(8).partition("GPU 00000000:20")
     cut = head + middle + smi(8).partition(middle)[2].partition(end)[0]
@@ -382,8 +480,9 @@ def test_a_report_of_some_gpus_leaves_their_number_open(tmp_path: Path, text: st
     words = " ".join(found.output.split())
     assert found.exit_code == 0, found.output
     assert "no file states the number of accelerators of 1 of 2 nodes (node-0)" in words
-    listed = "holds 1 lists that do not show each accelerator once"
+    listed = "holds a list that does not show each accelerator once"
     assert f"{listed}: node-0/smi.txt (the file lists {reason})" in words
+    assert "what: nothing judged" not in found.output
 
 
 def test_a_gpu_that_the_tool_does_not_reach_is_missing(tmp_path: Path) -> None:
@@ -422,7 +521,7 @@ def test_rows_of_one_device_are_one_accelerator(tmp_path: Path, indices: list[in
     found = accept(tmp_path, {"node-0": {**files, "smi.csv": query(*indices)}, "node-1": GOOD})
     assert (found.exit_code, "of 8 accelerators" in found.output) == (int(bool(finding)), bool(finding)), found.output
     assert finding in found.output
-    listed = f"holds 1 lists that do not show each accelerator once: node-0/smi.csv {note}"
+    listed = f"holds a list that does not show each accelerator once: node-0/smi.csv {note}"
     assert (listed in " ".join(found.output.split())) == bool(note), found.output
 
 

@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from trainspec_validate.interop import xml
+from trainspec_validate.interop import gpu_report
 from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.readers._accelerators import by_product
+from trainspec_validate.interop.gpu_report import Facts, key_of
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
-from trainspec_validate.interop.readers._counted import counted
-from trainspec_validate.interop.readers._query import size
 
-Facts = dict[str, Any]
-"""Part of an observed node in plain values."""
-Tree = dict[str, Any]
 _MAX_LINE = 1_000
-_MAX_DEPTH = 12
 _MAX_DEVICES = 1_024
-_SMI_ROOT = "nvidia_smi_log"
-_SMI_XML = f"<{_SMI_ROOT}"
-_SMI_TEXT = re.compile(r"^=+NVSMI LOG=+\s*$", re.MULTILINE)
-_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^:]{1,120}?)\s*(?: : ?(?P<value>.*))?")
-_GPU = re.compile(r"GPU (?P<pci>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])")
-_UNREACHED = "Unable to determine the device handle"
-"""What the tool prints in the place of a GPU that does not answer."""
-_WIDTH = re.compile(r"(\d{1,2})x")
-_MEGAHERTZ = re.compile(r"(\d{1,5}) MHz")
 _NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
 _NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]{1,10} GB/s)\s*$")
 _NVLINK_NONE = "all links are inactive"
 """Printed in the place of the links; `nvidia-smi -L` prints the GPUs and nothing of links."""
-_SLOWDOWNS = {"hw_thermal_slowdown": "throttle:thermal", "hw_power_brake_slowdown": "throttle:power-brake"}
-_UNCORRECTED = re.compile(r"(?:dram|sram)_uncorrectable(?:_parity|_sec_ded|_secded)?")
 _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
 _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
 _NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>\d{1,3})\s*$", re.MULTILINE)
 """After the head of a device in `ibstat`; `ibv_devinfo` can be asked for one port of several."""
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4})")
-_SERIAL = re.compile(r"(?=.*[1-9A-Za-z])[0-9A-Za-z-]{4,64}")
-_LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver", "node_guid"})
+_LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver"})
 """Values that are read, so that a part of one would count as the whole."""
 _WHOLE = "copy the whole output"
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
@@ -69,8 +50,7 @@ def node_facts(text: str) -> Facts | None:
         ForeignFormatError: it has the output of such a tool, and it cannot be read.
     """
     found = [read(text) for looks_like, read in _TOOLS if looks_like(text)]
-    if _SMI_XML in text and xml.root_tag(text) != _SMI_ROOT:
-        raise ForeignFormatError("has the XML of nvidia-smi after other text", help="keep it in a file of its own")
+    gpu_report.refuse_mixed(text)
     joined: Facts = {}
     for key, value in (entry for facts in found for entry in facts.items()):
         if isinstance(value, list):
@@ -80,136 +60,6 @@ def node_facts(text: str) -> Facts | None:
         else:
             joined.setdefault(key, value)
     return joined if found else None
-
-
-def _smi_text(text: str) -> Facts:
-    """The report of `nvidia-smi -q`, which indents what belongs together."""
-    root: Tree = {}
-    stack: list[tuple[int, Tree]] = [(-1, root)]
-    gpus: list[tuple[str, Tree]] = []
-    for line in text.split("\n"):
-        gpu, found = _GPU.match(line), _ENTRY.fullmatch(line[:_MAX_LINE].rstrip())
-        if gpu is not None:
-            gpus.append((gpu["pci"], {}))
-            stack = [(-1, root), (0, gpus[-1][1])]
-        elif found is not None and found["key"].strip():
-            indent = len(found["indent"])
-            while stack[-1][0] >= indent:
-                stack.pop()
-            if found["value"] is not None:
-                stack[-1][1].setdefault(_key(found["key"]), found["value"].strip())
-            elif len(stack) < _MAX_DEPTH:
-                section = stack[-1][1].setdefault(_key(found["key"]), {})
-                if isinstance(section, dict):
-                    stack.append((indent, section))
-    facts = _smi(root, gpus, is_unreached=_UNREACHED in text)
-    sections = {key for _, tree in gpus for key in tree}
-    if "num_accelerators" not in facts and (not text.endswith("\n") or sections - set(gpus[-1][1] if gpus else ())):
-        raise ForeignFormatError(f"is cut off: {facts['open_counts'][0]}", help=_WHOLE)
-    return facts
-
-
-def _key(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", text.strip().lower()).strip("_")
-
-
-def _smi_xml(text: str) -> Facts:
-    root = xml.parse(text)
-    gpus = [child for child in root.children if child.tag == "gpu"]
-    return _smi(_tree(root, 0), [(_text(_tree(gpu, 0), "pci", "pci_bus_id") or "", _tree(gpu, 0)) for gpu in gpus])
-
-
-def _tree(item: xml.Element, depth: int) -> Tree:
-    found: Tree = {}
-    for child in item.children:
-        if child.tag != "gpu" or depth:
-            below: Any = _tree(child, depth + 1) if child.children and depth < _MAX_DEPTH else child.text.strip()
-            found.setdefault(_key(child.tag), below)
-    return found
-
-
-def _smi(root: Tree, gpus: list[tuple[str, Tree]], *, is_unreached: bool = False) -> Facts:
-    """Facts of the GPUs of one report; one that the tool names as unreached is attached and not listed."""
-    if len(gpus) > _MAX_DEVICES:
-        raise ForeignFormatError(f"lists {len(gpus):,} devices", help=f"at most {_MAX_DEVICES:,} are read")
-    rows = [{"uuid": _text(tree, "gpu_uuid") or _text(tree, "uuid"), "pci.bus_id": pci} for pci, tree in gpus]
-    found = counted(rows, None if is_unreached else _text(root, "attached_gpus"), is_sampled=False)
-    if len(found.firsts) < len(gpus):
-        raise ForeignFormatError(f"lists {len(found.firsts)} GPUs several times", help="keep one report of the tool")
-    facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus]}
-    if found.num_devices is None:
-        facts["open_counts"] = [found.remark]
-    else:
-        facts["num_accelerators"] = found.num_devices
-    if driver := _text(root, "driver_version"):
-        facts["driver"] = driver
-    return facts
-
-
-def _text(tree: Mapping[str, Any], *path: str) -> str | None:
-    found: Any = tree
-    for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    usable = (
-        isinstance(found, str) and found and not re.fullmatch(r"\[?(n/a|unknown error|not supported).*", found.lower())
-    )
-    return found if usable else None
-
-
-def _gpu(pci: str, tree: Tree) -> Facts:
-    own: Facts = {"name": _text(tree, "gpu_uuid") or _text(tree, "uuid") or pci.lower(), "pci": pci}
-    memory = size(_text(tree, "fb_memory_usage", "total"), "MiB")
-    product = _text(tree, "product_name")
-    match = by_product(product, memory) if product else None
-    if match is not None:
-        own["model"] = match.model
-    if firmware := _text(tree, "vbios_version"):
-        own["firmware"] = firmware
-    serial = _text(tree, "serial_number") or _text(tree, "serial") or ""
-    if _SERIAL.fullmatch(serial) and len(set(serial)) > 1:
-        own["serial_number"] = serial
-    for path in (
-        ("gpu_link_info", "link_width", "current"),
-        ("pci_gpu_link_info", "link_widths", "current_link_width"),
-    ):
-        if width := _WIDTH.fullmatch(_text(tree, "pci", *path) or ""):
-            own["host_link_num_lanes"] = int(width[1])
-    for key in ("sm", "sm_clock"):
-        if clock := _MEGAHERTZ.fullmatch(_text(tree, "max_clocks", key) or ""):
-            own["clock_limit_hertz"] = int(clock[1]) * 1e6
-    errors = _uncorrected(tree.get("ecc_errors"))
-    if errors is not None:
-        own["num_uncorrected_errors"] = errors
-    own["faults"] = list(_smi_faults(tree))
-    return own
-
-
-def _uncorrected(errors: Any) -> int | None:
-    """Uncorrected errors since the driver was loaded; older drivers count double bits."""
-    volatile = errors.get("volatile") if isinstance(errors, dict) else None
-    if not isinstance(volatile, dict):
-        return None
-    found = [value for key, value in volatile.items() if _UNCORRECTED.fullmatch(key)]
-    found += [volatile["double_bit"].get("total")] if isinstance(volatile.get("double_bit"), dict) else []
-    counts = [int(value) for value in found if isinstance(value, str) and value.isdigit() and len(value) < 9]
-    return sum(counts) if counts else None
-
-
-def _smi_faults(tree: Tree) -> Iterator[str]:
-    rows = tree.get("remapped_rows")
-    rows = rows if isinstance(rows, dict) else {}
-    for keys, fault in (
-        (("remapping_failure_occurred", "remapped_row_failure"), "row-remap:failure"),
-        (("pending", "remapped_row_pending"), "row-remap:pending"),
-    ):
-        if any(rows.get(key) == "Yes" for key in keys):
-            yield fault
-    for section in ("clocks_event_reasons", "clocks_throttle_reasons"):
-        reasons = tree.get(section)
-        for key, value in reasons.items() if isinstance(reasons, dict) else ():
-            name = key.removeprefix("clocks_event_reason_").removeprefix("clocks_throttle_reason_")
-            if value == "Active" and name in _SLOWDOWNS:
-                yield _SLOWDOWNS[name]
 
 
 def _nvlink(text: str) -> Facts:
@@ -228,6 +78,11 @@ def _nvlink(text: str) -> Facts:
             before = devices[-1].get("num_active_links", 0)
             devices[-1]["num_active_links"] = before + (link["state"] != "<inactive>")
             num_links[-1] += 1
+            rate = 0.0 if link["state"] == "<inactive>" else float(link["state"].removesuffix(" GB/s")) * 1e9
+            if rate > 0:
+                devices[-1]["least_link_bytes_per_second"] = min(
+                    rate, devices[-1].get("least_link_bytes_per_second", rate)
+                )
         elif devices and _NVLINK_NONE in line.lower():
             devices[-1]["num_active_links"], num_links[-1] = 0, max(num_links)
     if num_links[-1] < max(num_links):
@@ -250,7 +105,7 @@ def _ports(text: str) -> Facts:
         elif port := _PORT.match(line):
             found.append({"device": device, "port": int(port[1] or port[2]), **own})
         elif field := _FIELD.match(line):
-            key, value = _key(field["key"]), field["value"]
+            key, value = key_of(field["key"]), field["value"]
             guid = _GUID.fullmatch(value.lower()) if key == "node_guid" else None
             if key in {"firmware_version", "fw_ver"}:
                 own["firmware"] = value
@@ -278,7 +133,7 @@ def _check_whole(text: str, found: list[Facts]) -> None:
         raise ForeignFormatError(message, help=_WHOLE)
     last = "" if text.endswith("\n") else text.rpartition("\n")[2]
     field = _FIELD.match(last)
-    if field and _key(field["key"]) in _LAST_KEYS:
+    if field and key_of(field["key"]) in _LAST_KEYS:
         raise ForeignFormatError("is cut off: its last line has no end", help=_WHOLE)
 
 
@@ -287,6 +142,8 @@ def _port_field(port: Facts, key: str, value: str) -> None:
         if value in {"", "PORT_"}:
             return  # the line is cut off
         port["active"] = value.startswith(("Active", "PORT_ACTIVE"))
+    elif key == "link_layer" and value.lower() in {"infiniband", "ethernet"}:
+        port["link_layer"] = value.lower()
     elif key == "rate" and (rate := _RATE.fullmatch(value)) and 0 < float(rate[1]) < 100_000:
         port["rate_bytes_per_second"] = float(rate[1]) * 1.25e8
     elif key == "active_width" and (width := _TIMES.match(value)):
@@ -364,8 +221,8 @@ def _wrong(text: str) -> list[str]:
 
 
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
-    (lambda text: xml.root_tag(text) == _SMI_ROOT, _smi_xml),
-    (lambda text: bool(_SMI_TEXT.search(text)), _smi_text),
+    (gpu_report.is_xml, gpu_report.read_xml),
+    (gpu_report.is_text, gpu_report.read_text),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),

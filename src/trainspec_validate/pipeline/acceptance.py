@@ -14,13 +14,14 @@ from typing import Any
 from trainspec_validate.documents.load import LoadError, load_file, load_text, read_file
 from trainspec_validate.interop.document import plain_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
-from trainspec_validate.interop.node_tools import Facts, node_facts
+from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.interop.node_tools import node_facts
 from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
+from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
-from trainspec_validate.rules._same_machine import short
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
@@ -43,15 +44,15 @@ _NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
 _HINTS = ("Xid (", "NVRM: ", "amdgpu ")
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
+_NUMBER = "the number of accelerators"
 _ASPECTS = {
-    "the number of accelerators": ("num_accelerators", ("TS-CLU-054",)),
+    _NUMBER: ("num_accelerators", ("TS-CLU-054",)),
     "the driver": ("driver", ("TS-CLU-054",)),
     "the state of accelerators": ("devices", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
     "the ports": ("ports", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
     "the bus bandwidth": ("bus_bandwidths", ("TS-CLU-074",)),
 }
 """What can be judged of a node, by the key that holds it, and for which requirements."""
-_HOSTS = "whether its files are of this host"
 _RATES = "the rate of each active port"
 _KERNEL_ERRORS = "errors of the kernel"
 _DEVICE_ASPECTS = {
@@ -61,7 +62,6 @@ _DEVICE_ASPECTS = {
 """What a node group may declare of each accelerator: the key of a device, and where the group has it."""
 _COUNT = ("node_groups", 0, "num_accelerators_per_node")
 """Where the description of one node has the number of its accelerators."""
-_SHOWN = 8
 
 
 @dataclass(slots=True)
@@ -133,15 +133,17 @@ def gather(profile: Path, directory: Path) -> Gathered:
         raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
-    absent, foreign = _not_stated(data, observed, nodes), _foreign_hosts(data, observed)
+    absent = _not_stated(data, observed, nodes)
+    found = list(notes(data, observed, _declared(data)))
+    told = (Unjudged(directory.as_posix(), note.reason, note.remedy, ()) for note in found)
     return Gathered(
         plain_text(document),
         len(nodes),
         tuple(failures),
         left_out=tuple(_left_out(directory, entries)),
-        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed), *_hosts(directory, foreign)),
-        open=_open({**absent, **({_HOSTS: list(foreign)} if foreign else {})}, nodes),
-        open_requirements=_open_requirements(absent),
+        unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed), *told),
+        open=_open({**absent, **{note.fact: list(note.nodes) for note in found}}, nodes),
+        open_requirements=_open_requirements(absent, found),
     )
 
 
@@ -358,27 +360,33 @@ def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[
                 with suppress(OSError), os.scandir(entry) as found:  # the search of files reports it
                     pending.append(sorted(found, key=lambda one: one.name))
     for names, what, remedy in (
-        (links, "links, which are not followed", "copy into it what the links lead to"),
-        (hidden, "hidden files or directories, which are not read", "give them other names"),
-        (stray, "files of no node", "put each into the directory of its node"),
+        (links, ("a link, which is", "links, which are", "not followed"), "copy into it what the links lead to"),
+        (hidden, ("a hidden entry, which is", "hidden entries, which are", "not read"), "give them other names"),
+        (stray, ("a file", "files", "of no node"), "put each into the directory of its node"),
     ):
         if names:
-            reason = f"holds {len(names)} {what}: {_named(sorted(names))}"
+            reason = f"holds {_counted(names, *what)}: {named(sorted(names))}"
             yield Unjudged(directory.as_posix(), reason, remedy, ())
+
+
+def _counted(names: Sequence[str], one: str, many: str, rest: str) -> str:
+    return f"{one} {rest}" if len(names) == 1 else f"{len(names)} {many} {rest}"
 
 
 def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
     names = [name for node in nodes for name in node.unknown]
     if names:
-        reason = f"holds {len(names)} files of no known format: {_named(names)}"
+        reason = f"holds {_counted(names, 'a file', 'files', 'of no known format')}: {named(names)}"
         yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
     counts = [count for node in nodes for count in node.open_counts]
     if counts:
-        reason = f"holds {len(counts)} lists that do not show each accelerator once: {_named(counts)}"
-        yield Unjudged(directory.as_posix(), reason, "gather the list of all devices of the node, once", ())
+        lists = _counted(counts, "a list that does", "lists that do", "not show each accelerator once")
+        remedy, judged = "gather the list of all devices of the node, once", _ASPECTS[_NUMBER][1]
+        yield Unjudged(directory.as_posix(), f"holds {lists}: {named(counts)}", remedy, judged)
     parts = [part for node in nodes for part in node.half_read]
     if parts:
-        reason = f"holds {len(parts)} parts of files that are not read: {_named(parts)}"
+        files = _counted(parts, "a file of which a part", "files of which a part", "is not read")
+        reason = f"holds {files}: {named(parts)}"
         yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
 
 
@@ -394,24 +402,6 @@ def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Itera
     absent[_RATES] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
     absent[_KERNEL_ERRORS] = [node.name for _, node in answered if not node.has_kernel_log]
     return {words: names for words, names in absent.items() if names}
-
-
-def _foreign_hosts(data: Mapping[str, Any], observed: Iterable[Facts]) -> dict[str, list[str]]:
-    """The host names that files of a node state, where none of them is its own name or that of another node."""
-    observed = list(observed)
-    known = {short(name) for name in (*(str(one["name"]) for one in observed), *_declared(data))}
-    return {
-        str(one["name"]): one["hosts"]
-        for one in observed
-        if one.get("hosts") and not known.intersection(map(short, one["hosts"]))
-    }
-
-
-def _hosts(directory: Path, foreign: Mapping[str, list[str]]) -> Iterator[Unjudged]:
-    if foreign:
-        names = [f"{node} ({', '.join(hosts[:_SHOWN])})" for node, hosts in foreign.items()]
-        reason = f"holds files of {len(foreign)} nodes that state other host names: {_named(names)}"
-        yield Unjudged(directory.as_posix(), reason, "name each directory as its host, or compare the names", ())
 
 
 def _is_declared(data: Mapping[str, Any], path: Sequence[str]) -> bool:
@@ -434,8 +424,9 @@ def _unjudged(directory: Path, absent: Mapping[str, list[str]], observed: Sequen
     """What cannot be judged of nodes that answered, since none of their files states it."""
     num_answered = sum(one.get("answered", True) for one in observed)
     for words, names in absent.items():
-        reason = f"no file states {words} of {len(names)} of {num_answered} nodes ({_named(names)})"
-        yield Unjudged(directory.as_posix(), reason, "gather the output of a tool that states it", ())
+        reason = f"no file states {words} of {len(names)} of {num_answered} nodes ({named(names)})"
+        remedy, judged = "gather the output of a tool that states it", _open_requirements([words], ())
+        yield Unjudged(directory.as_posix(), reason, remedy, judged)
 
 
 def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, tuple[str, ...]]:
@@ -448,16 +439,11 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
     return {name: tuple(facts) for name, facts in found.items() if facts}
 
 
-def _open_requirements(absent: Iterable[str]) -> tuple[str, ...]:
-    found = {one for words in absent for one in (_ASPECTS[words][1] if words in _ASPECTS else ("TS-CLU-073",))}
-    return tuple(sorted(found))
+def _open_requirements(absent: Iterable[str], found: Iterable[Note]) -> tuple[str, ...]:
+    wanted = {one for words in absent for one in (_ASPECTS[words][1] if words in _ASPECTS else ("TS-CLU-073",))}
+    return tuple(sorted(wanted | {note.requirement for note in found}))
 
 
 def _is_rate_open(node: Facts) -> bool:
     """Whether a port is active at a rate that no file states, or not so that it can be read."""
     return any(port.get("active") and "rate_bytes_per_second" not in port for port in node.get("ports", ()))
-
-
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

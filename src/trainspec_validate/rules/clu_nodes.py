@@ -17,6 +17,7 @@ from trainspec_validate.documents.types.observation import (
     PortObservation,
 )
 from trainspec_validate.model import units
+from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.xids import xid
 from trainspec_validate.performance.costs.collectives import best
@@ -24,6 +25,7 @@ from trainspec_validate.performance.costs.network import Link, Network
 from trainspec_validate.performance.derived.cluster import compute_nics, domain_rate
 from trainspec_validate.performance.topology.graph import domain_latency_seconds
 from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, rule
+from trainspec_validate.rules._device_peers import behind_others, below_declared
 from trainspec_validate.rules._same_machine import other_hosts, same_machines
 
 _KEY = "observed_nodes"
@@ -34,8 +36,25 @@ _LARGE_BYTES = 2**28
 _STRAGGLER = 0.9
 """Share of the median of equal nodes; runs of one node repeat within less."""
 _LEAST_NODES = 3
+_LINK_LAYERS = frozenset({"infiniband", "ethernet"})
 _WORKFLOWS = frozenset({"WORKFLOW_XID_48", "WORKFLOW_NVLINK_ERR"})
 """Actions of the table of Xids that end in a reset."""
+
+_FAULTS = {
+    "row-remap:pending": "reset the GPU to replace rows of its memory",
+    "row-remap:failure": "a row of its memory could not be replaced; NVIDIA exchanges the board",
+    "page-retirement:pending": "restart the node, or reset the GPU, to take pages of its memory out of use",
+    "sram:threshold-exceeded": "uncorrected errors of its SRAM exceed the threshold of the field diagnostic of NVIDIA",
+    "reset:required": "the GPU needs a reset before it can be used",
+    "reset:recommended": "finish what runs on the GPU, then reset it",
+    "fabric:in-progress": "not registered with the NVLink fabric, so that no program starts; see the Fabric Manager",
+    "fabric:not-started": "not registered with the NVLink fabric, so that no program starts; see the Fabric Manager",
+    "fabric:unhealthy": "the NVLink fabric is degraded",
+    "mig:enabled": "divided into instances (MIG), which have no NVLink",
+    "driver:unknown-error": "the driver cannot read values of the GPU",
+    "driver:gpu-is-lost": "the GPU does not answer the driver",
+}
+"""What a fault of `nvidia-smi -q` means."""
 
 Placed = tuple[int, NodeObservation, NodeGroup | None]
 
@@ -118,7 +137,13 @@ def _models(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeG
     if odd:
         j, one = odd[0]
         several = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        message = f"{node.name}: {one.name}{several} is {one.model}, declared is {declared}"
+        wanted = group.accelerator.memory_bytes or getattr(accelerators().get(declared), "memory_bytes", None)
+        own, usual = (
+            (f" with {units.bytes_(one.memory_bytes)}", f" with {units.bytes_(wanted)}")
+            if one.memory_bytes and wanted
+            else ("", "")
+        )
+        message = f"{node.name}: {one.name}{several} is {one.model}{own}, declared is {declared}{usual}"
         yield Violation(at(cluster, _KEY, i, "devices", j, "model"), message, "the accelerator that is declared")
 
 
@@ -200,7 +225,7 @@ def observed_condition(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(at(cluster, _KEY, i, "failed_checks", j), f"{node.name}: {check}", "every check passes")
         for j, one in enumerate(node.devices):
             yield from _device(cluster, (_KEY, i, "devices", j), (node, one, group))
-    yield from _clocks(cluster)
+    yield from behind_others(cluster, nodes)
     for i, node, group in nodes:  # last: a discovered profile often lacks links and interfaces
         yield from _links(cluster, i, node, group)
         if node.ports:
@@ -226,10 +251,7 @@ def _device(
 ) -> Iterator[Violation]:
     node, one, group = found
     name = f"{node.name}/{one.name}"
-    link = group.host_link if group is not None else None
-    if link is not None and link.num_lanes and one.host_link_num_lanes and one.host_link_num_lanes < link.num_lanes:
-        message = f"{name}: {one.host_link_num_lanes} of {link.num_lanes} lanes of the host link"
-        yield Violation(at(cluster, *place, "host_link_num_lanes"), message, "reseat the board, or replace its riser")
+    yield from below_declared(cluster, (int(place[1]), int(place[3])), group)
     if one.num_uncorrected_errors:
         message = f"{name}: {one.num_uncorrected_errors} uncorrected memory errors"
         yield Violation(
@@ -239,6 +261,7 @@ def _device(
         known = xid(fault)
         if _counts(fault):
             told = f" ({known.title}; NVIDIA: {known.words or 'no action is named'})" if known is not None else ""
+            told = told or (f" ({_FAULTS[fault]})" if fault in _FAULTS else "")
             yield Violation(at(cluster, *place, "faults", k), f"{name}: {fault}{told}", "a device without faults")
 
 
@@ -263,6 +286,7 @@ def _counts(fault: str) -> bool:
 
 def _ports(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup | None) -> Iterator[Violation]:
     nics = [nic for _, nic in compute_nics(group)] if group is not None else []
+    yield from _link_layers(cluster, i, node, group)
     if group is None or not group.nics or any(nic.devices for nic in nics):
         wanted = _named_ports(node, group)
     else:
@@ -279,6 +303,23 @@ def _ports(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGr
             message = f"{name}: {units.bytes_per_second(rate)}, declared are {units.bytes_per_second(declared)}"
             place = at(cluster, _KEY, i, "ports", j, "rate_bytes_per_second")
             yield Violation(place, message, "check cable, transceiver and port of the switch")
+
+
+def _link_layers(
+    cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup | None
+) -> Iterator[Violation]:
+    """Ports of compute NICs with another link layer than the profile declares; of no other technology there is one."""
+    nics = [nic for _, nic in compute_nics(group)] if group is not None else []
+    layers = {nic.technology for nic in nics}
+    judged = _compute_ports(node, group) if nics and layers <= _LINK_LAYERS else set()
+    for j in sorted(judged):
+        port = node.ports[j]
+        own = {nic.technology for nic in nics if port.device in nic.devices} or layers
+        if port.link_layer is not None and port.link_layer not in own:
+            declared = " or ".join(sorted(own))
+            message = f"{node.name}/{port.device}: the link layer is {port.link_layer}, declared is {declared}"
+            place = at(cluster, _KEY, i, "ports", j, "link_layer")
+            yield Violation(place, message, "set the type of the port, such as LINK_TYPE_P1 by mlxconfig")
 
 
 def _named_ports(node: NodeObservation, group: NodeGroup | None) -> dict[int, float]:
@@ -321,25 +362,6 @@ def _matched(node: NodeObservation, group: NodeGroup) -> tuple[dict[int, bool], 
             return found, rate
         num_unknown -= wanted[rate]
     return found, 0.0
-
-
-def _clocks(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Devices that may not run at the clock of others of their kind."""
-    limits: dict[str | None, list[tuple[float, Pointer, str]]] = defaultdict(list)
-    for i, node, _ in _nodes(cluster):
-        for j, one in enumerate(node.devices):
-            if one.clock_limit_hertz is not None:
-                place: Pointer = (_KEY, i, "devices", j, "clock_limit_hertz")
-                limits[one.model].append((one.clock_limit_hertz, place, f"{node.name}/{one.name}"))
-    for found in limits.values():
-        counts = Counter(limit for limit, _, _ in found)
-        usual = max(counts, key=lambda limit: (counts[limit], limit))
-        for limit, place, name in found:
-            if limit < usual:
-                message = f"{name}: clocks up to {limit / 1e6:.0f} MHz, others up to {usual / 1e6:.0f} MHz"
-                yield Violation(
-                    at(cluster, *place), message, "reset the clocks that are set, such as by nvidia-smi -rgc"
-                )
 
 
 @rule("TS-CLU-074")

@@ -63,10 +63,24 @@ class DeviceObservation(Record, frozen=True, kw_only=True):
     """Serial number of its board, which several devices of one board share."""
     host_link_num_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
     """Lanes of its host link that are in use."""
+    host_link_most_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
+    """Lanes that its host link can have, of device and slot together."""
+    host_link_generation: Annotated[int, Meta(ge=1, le=10)] | None = None
+    """Generation of its host link: the one in use at full performance, else the highest that it can have."""
     num_active_links: CountOrZero | None = None
     """Scale-up links that are up."""
+    least_link_bytes_per_second: LinkBytesPerSecond | None = None
+    """Rate of the slowest of these links in one direction, as the tool states it."""
+    memory_bytes: Bytes | None = None
+    """Memory that the device reports to programs."""
+    ecc_enabled: bool | None = None
+    """Whether its memory corrects errors; absent where the device cannot."""
     clock_limit_hertz: Annotated[float, Meta(ge=1e6, le=1e11)] | None = None
     """Largest clock that its compute units may run at."""
+    application_clock_hertz: Annotated[float, Meta(ge=1e6, le=1e11)] | None = None
+    """Clock that is set for programs, where the driver still has such a setting."""
+    power_limit_watts: Annotated[float, Meta(ge=1, le=50_000)] | None = None
+    """Power limit that is set."""
     num_uncorrected_errors: CountOrZero | None = None
     """Uncorrected memory errors since the driver was loaded."""
     faults: tuple[Text, ...] = ()
@@ -84,6 +98,8 @@ class PortObservation(Record, frozen=True, kw_only=True):
     """Whether the link is up."""
     rate_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate that the port runs at in one direction."""
+    link_layer: Literal["infiniband", "ethernet"] | None = None
+    """Whether the port is an InfiniBand or an Ethernet port; many adapters can be switched between both."""
     firmware: Text | None = None
     """Firmware version that the interface reports."""
     node_guid: Annotated[str, Meta(pattern=r"^[0-9a-f]{16}$")] | None = None

@@ -1,0 +1,103 @@
+"""Finds facts of nodes that stay open: names of other hosts, links with fewer lanes, memory without ECC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.rules._same_machine import short
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A fact that is open for some nodes."""
+
+    fact: str
+    """As the statement lists it."""
+    nodes: tuple[str, ...]
+    reason: str
+    remedy: str
+    requirement: str
+
+
+def notes(data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:
+    """The open facts of a profile, its observed nodes and the nodes that it declares by name."""
+    yield from _foreign_hosts(observed, declared)
+    yield from _partial_benchmarks(observed)
+    if not any(_lanes(group) for group in data.get("node_groups") or ()):
+        fewer = {str(one["name"]): sum(map(_has_fewer_lanes, one.get("devices", ()))) for one in observed}
+        yield from _devices(
+            fewer,
+            "whether host links of accelerators should have more lanes",
+            "with fewer lanes of the host link than board and slot can have",
+            "declare host_link.num_lanes of the node group",
+        )
+    off = {str(one["name"]): sum(d.get("ecc_enabled") is False for d in one.get("devices", ())) for one in observed}
+    yield from _devices(
+        off,
+        "errors of memory without ECC",
+        "whose ECC is off, so that errors of their memory are not seen",
+        "switch it on, such as by nvidia-smi -e 1",
+    )
+
+
+def _partial_benchmarks(observed: Sequence[Facts]) -> Iterator[Note]:
+    """Nodes whose benchmarks ran on some of their accelerators alone."""
+    ranks = {
+        str(one["name"]): max(bench["num_ranks"] for bench in one["bus_bandwidths"])
+        for one in observed
+        if one.get("bus_bandwidths") and "num_accelerators" in one
+    }
+    sizes = {str(one["name"]): one.get("num_accelerators", 0) for one in observed}
+    partial = [f"{name} ({number} of {sizes[name]})" for name, number in ranks.items() if number < sizes[name]]
+    if partial:
+        yield Note(
+            "the bus bandwidth of all of its accelerators",
+            tuple(name for name, number in ranks.items() if number < sizes[name]),
+            f"has benchmarks of {len(partial)} nodes that left accelerators out: {named(partial)}",
+            "run one rank on each accelerator",
+            "TS-CLU-074",
+        )
+
+
+def _foreign_hosts(observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:
+    """Nodes whose files state host names, and neither their own nor that of another node."""
+    known = {short(name) for name in (*(str(one["name"]) for one in observed), *declared)}
+    found = {str(one["name"]): one["hosts"] for one in observed if one.get("hosts")}
+    foreign = {name: hosts for name, hosts in found.items() if not known.intersection(map(short, hosts))}
+    if foreign:
+        told = named([f"{name} ({', '.join(hosts[:_SHOWN])})" for name, hosts in foreign.items()])
+        yield Note(
+            "whether its files are of this host",
+            tuple(foreign),
+            f"holds files of {len(foreign)} nodes that state other host names: {told}",
+            "name each directory as its host, or compare the names",
+            "TS-CLU-054",
+        )
+
+
+def _devices(counts: Mapping[str, int], fact: str, words: str, remedy: str) -> Iterator[Note]:
+    nodes = tuple(name for name, number in counts.items() if number)
+    if nodes:
+        reason = f"has {sum(counts.values())} accelerators {words}, on {len(nodes)} nodes ({named(list(nodes))})"
+        yield Note(fact, nodes, reason, remedy, "TS-CLU-073")
+
+
+def _lanes(group: Any) -> bool:
+    link = group.get("host_link") if isinstance(group, Mapping) else None
+    return isinstance(link, Mapping) and link.get("num_lanes") is not None
+
+
+def _has_fewer_lanes(device: Facts) -> bool:
+    lanes, most = device.get("host_link_num_lanes"), device.get("host_link_most_lanes")
+    return lanes is not None and most is not None and bool(lanes < most)
+
+
+def named(names: list[str]) -> str:
+    """The first of some names, and the number of the others."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
