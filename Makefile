@@ -137,6 +137,7 @@ bench: $(READY) ## measure, and score the models against published figures
 	@for score in $(SCORES); do echo; $(BIN)/python benchmarks/score_$$score.py || exit 1; done
 	@echo; $(BIN)/python benchmarks/plans.py
 	@echo; $(BIN)/python benchmarks/recorder.py
+	@echo; $(BIN)/python benchmarks/sealing.py
 	@echo; $(BIN)/python benchmarks/resilience.py
 	@echo; $(BIN)/python benchmarks/verify_speed.py
 

@@ -18,6 +18,7 @@ from trainspec_validate.documents.keys import key_paths
 from trainspec_validate.documents.schema import load_schema
 from trainspec_validate.documents.schema_messages import FORMS, _range_message, shown
 from trainspec_validate.documents.types import KINDS
+from trainspec_validate.interop.fragment import Remark
 from trainspec_validate.model.aliases import KEYS, REMEDIES, VALUES, fold
 from trainspec_validate.model.finding import Finding, Report, Severity
 from trainspec_validate.model.quantities import in_words, read_quantity, singular_of_one, written
@@ -829,6 +830,24 @@ def test_what_is_proposed_as_a_recipe_is_one() -> None:
 )
 def test_one_thing_is_not_many(text: str, one: str) -> None:
     assert singular_of_one(text) == one
+
+
+COUNTS_OF_ONE = {
+    "the row has 1 cells, and the header 2": "the row has 1 cell, and the header 2",
+    "1 switches have several parents, for example s1": "1 switch has several parents, for example s1",
+    "1 devices are named by cables but not listed": "1 device is named by cables but not listed",
+    "the layout has 1 chunks, the stages have 4": "the layout has 1 chunk, the stages have 4",
+    "11 entries of 21 records": "11 entries of 21 records",
+    "rank 1 needs 1 bytes": "rank 1 needs 1 byte",
+}
+
+
+@pytest.mark.parametrize(("text", "told"), COUNTS_OF_ONE.items())
+def test_one_thing_is_not_many_in_findings_and_remarks(text: str, told: str) -> None:
+    index = load_index()
+    requirement = next(iter(index.by_id.values()))
+    finding = index.finding(requirement, text, text, "file.yaml")
+    assert (finding.message, finding.help, Remark(text).message, singular_of_one(text)) == (told,) * 4
 
 
 def test_a_message_of_a_rule_counts_one_thing_as_one() -> None:

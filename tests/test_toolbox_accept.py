@@ -450,7 +450,7 @@ def test_what_is_not_judged_is_said(tmp_path: Path) -> None:
     found = accept(tmp_path, {"node-0": {"smi.txt": smi(), "notes.txt": "see ticket"}, "node-1": GOOD})
     assert found.exit_code == 0
     assert "no file states the ports of 1 of 2 nodes (node-0)" in found.output
-    assert "holds 1 files of no known format: node-0/notes.txt" in found.output
+    assert "holds a file of no known format: node-0/notes.txt" in found.output
 
 
 LOST = "[5.0] NVRM: Xid (PCI:0000:18:00): 79, pid=1, GPU has fallen off the bus.\n"
@@ -473,10 +473,10 @@ def test_parts_that_are_not_read_are_named(tmp_path: Path) -> None:
     found = accept(tmp_path, {"node-0": good, "node-1": GOOD, "node-1/.old": {"dmesg.txt": LOST}, "": {"a.txt": LOST}})
     assert "has xid:999 of node-0/GPU-" in found.output
     assert (
-        "1 parts of files that are not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
+        "a file of which a part is not read: node-0/dmesg.txt:2 (an error without its device or code)" in found.output
     )
-    assert "2 hidden files or directories, which are not read: node-0/.more.txt, node-1/.old" in found.output
-    assert "1 files of no node: a.txt" in found.output
+    assert "2 hidden entries, which are not read: node-0/.more.txt, node-1/.old" in found.output
+    assert "holds a file of no node: a.txt" in found.output
     mixed = accept(tmp_path, {"node-0": {"ibstat.txt": ports() + "<nvidia_smi_log></nvidia_smi_log>"}})
     assert mixed.exit_code == 2
     assert "has the XML of nvidia-smi after other text" in mixed.output
@@ -517,8 +517,9 @@ def test_a_report_of_some_gpus_leaves_their_number_open(tmp_path: Path, text: st
     words = " ".join(found.output.split())
     assert found.exit_code == 0, found.output
     assert "no file states the number of accelerators of 1 of 2 nodes (node-0)" in words
-    listed = "holds 1 lists that do not show each accelerator once"
+    listed = "holds a list that does not show each accelerator once"
     assert f"{listed}: node-0/smi.txt (the file lists {reason})" in words
+    assert "what: nothing judged" not in found.output
 
 
 def test_a_gpu_that_the_tool_does_not_reach_is_missing(tmp_path: Path) -> None:
@@ -557,7 +558,7 @@ def test_rows_of_one_device_are_one_accelerator(tmp_path: Path, indices: list[in
     found = accept(tmp_path, {"node-0": {**files, "smi.csv": query(*indices)}, "node-1": GOOD})
     assert (found.exit_code, "of 8 accelerators" in found.output) == (int(bool(finding)), bool(finding)), found.output
     assert finding in found.output
-    listed = f"holds 1 lists that do not show each accelerator once: node-0/smi.csv {note}"
+    listed = f"holds a list that does not show each accelerator once: node-0/smi.csv {note}"
     assert (listed in " ".join(found.output.split())) == bool(note), found.output
 
 

@@ -350,6 +350,36 @@ def test_a_plan_that_is_given_is_predicted_as_the_search_predicts_it(cluster: st
     assert {"step", "memory", "MFU"} <= {line.split()[0] for line in shown.splitlines() if line.strip()}
 
 
+@pytest.mark.parametrize(
+    ("reference", "told"),
+    [
+        ({"name": "another"}, "the plan is for cluster 'another', and cluster.yaml is 'gcp-a3-ultra-h200'"),
+        ({"file": "other.yaml"}, "the plan is for the cluster in run/other.yaml, not for cluster.yaml"),
+        ({"name": "gcp-a3-ultra-h200"}, ""),
+        ({"file": "../cluster.yaml"}, ""),
+        (None, ""),
+    ],
+)
+def test_a_plan_for_another_cluster_is_predicted_by_force_only(
+    reference: dict[str, str] | None, told: str, here: Path
+) -> None:
+    assert run("cluster.yaml", *QUICK, "--output", "run", "--force", where=here).exit_code == 0
+    shutil.copy(here / "cluster.yaml", here / "run" / "other.yaml")
+    plan = here / "run" / "plan.yaml"
+    data = load_file(plan).data
+    del data["cluster"]
+    plan.write_text(json.dumps(data | ({"cluster": reference} if reference else {})))
+    refused = run("cluster.yaml", "--predict", "run/plan.yaml", where=here)
+    assert (
+        (f"run/plan.yaml: {told}; change that, or continue with --force" in failure(refused))
+        if told
+        else (refused.exit_code == 0)
+    )
+    forced = run("cluster.yaml", "--predict", "run/plan.yaml", "--force", "--format", "json", where=here)
+    assert [one["message"] for one in json.loads(forced.stdout)["findings"]] == ([told] if told else [])
+    assert (f"warning: {told}" in forced.stderr) == bool(told)
+
+
 def test_a_prediction_takes_no_wishes(here: Path) -> None:
     assert "leave out --model, --num-ranks" in failure(run("cluster.yaml", *QUICK, "--predict", "x.yaml", where=here))
     assert "Missing option '--model'" in failure(run("cluster.yaml", where=here))

@@ -55,6 +55,14 @@ def test_groups_of_a_plan() -> None:
     assert groups["data"]["num_crossed_tiers"] == 2
 
 
+def test_the_plan_of_another_cluster_is_named_among_the_assumptions(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(json.dumps(load_file(Path(LLAMA)).data | {"cluster": {"name": "another"}}))
+    found = told(META, "--plan", str(tmp_path / "plan.yaml"))
+    assert found["assumptions"][0] == f"the plan is for cluster 'another', and {META} is 'meta-llama3-24k'"
+    assert "the plan is for cluster 'another'" in run(META, "--plan", str(tmp_path / "plan.yaml")).stdout
+    assert "the plan is for" not in run(META, "--plan", LLAMA).stdout
+
+
 def test_roles_of_a_rank_agree_with_those_of_its_neighbours() -> None:
     mine = {role["axis"]: role for role in told(META, "--plan", LLAMA, "--rank", "13")["roles"]}
     after = mine["data"]["ring"]["next"]

@@ -164,7 +164,7 @@ def test_fewer_ranks_are_whole_where_the_checkpoint_says_so(tmp_path: Path) -> N
         assert chosen(folder) == f"{'global_' if folder != tmp_path else ''}step_30"
     (tmp_path / "step_30/rank1.pt").unlink()
     assert chosen(tmp_path) == "step_20"
-    assert "it has 1 files rank#.pt, and says that 2 ranks saved it" in invoke(tmp_path).stderr
+    assert "it has 1 file rank#.pt, and says that 2 ranks saved it" in invoke(tmp_path).stderr
 
 
 def test_models_for_use_next_to_a_whole_state(tmp_path: Path) -> None:

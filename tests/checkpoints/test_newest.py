@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests.trees import build
 from trainspec_validate.checkpoints.newest import SeveralSeriesError, judged_newest_first
+from trainspec_validate.checkpoints.zips import Stretch
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.toolbox import command as toolbox
 
@@ -102,6 +104,25 @@ def test_content_that_contradicts_its_checksum_is_passed_over(series: tuple[Path
     assert (result.exit_code, result.stdout) == (0, f"{directory / form.format(20)}\n")
     assert "not whole" in result.stderr
     assert "TS-CKP-0" in result.stderr or "TS-SEC-001" in result.stderr
+
+
+def test_content_is_read_once_and_of_older_ones_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_bytes: Counter[int] = Counter()
+    read = Stretch.readinto
+
+    def counted(self: Stretch, buffer: memoryview) -> int:
+        num = read(self, buffer)
+        num_bytes[os.fstat(self._file.fileno()).st_ino] += num
+        return num
+
+    files = [tmp_path / f"ckpt_{step}.pt" for step in STEPS]
+    for path in files:
+        build(tmp_path, f"{path.name}  torch w=F32[2000000]\n")
+    monkeypatch.setattr(Stretch, "readinto", counted)
+    assert newest(tmp_path) == files[-1].name
+    *older, last = (num_bytes[path.stat().st_ino] / path.stat().st_size for path in files)
+    assert 1 <= last < 1.4
+    assert max(older) < 0.4
 
 
 def test_structure_only_reads_no_content(tmp_path: Path) -> None:

@@ -137,6 +137,16 @@ def test_a_decay_without_steps_fills_the_job_of_nanotron() -> None:
     assert facts["optimizer.learning_rate.total_steps"] == 2000
 
 
+def test_a_setting_that_says_what_its_default_says_is_needed() -> None:
+    text = NANOTRON.replace("lr_decay_steps: 400", "lr_decay_steps: 1800").replace(
+        "starting_step: 1600", "starting_step: null"
+    )
+    text = text.replace("  tp: 2\n", "  tp: 2\n  expert_parallel_size: 1\n").replace("1-sqrt", "cosine")
+    assert all(setting in text for setting in ("lr_decay_steps: 1800", "expert_parallel_size: 1"))
+    idle = [one.message for one in read(text).remarks if "no value of the plan follows" in one.message]
+    assert not [one for one in idle if "lr_" in one or "expert_parallel_size" in one], idle
+
+
 def test_a_job_of_olmo() -> None:
     facts = told(OLMO)
     wanted = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plan_files import assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
+from plan_files import FIXTURES, assert_sound, at, broken, converted, document, how, imported, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.merge import merge
@@ -65,16 +65,56 @@ def test_a_nemo_model(tmp_path: Path) -> None:
     assert broken(document(fragment), tmp_path) == set()
 
 
-def test_references_are_not_resolved(tmp_path: Path) -> None:
+def test_a_width_that_is_a_product_of_a_reference(tmp_path: Path) -> None:
     fragment = imported("nemo-bad-stages.yaml")
     assert_sound(fragment)
-    assert at(fragment, "model", "ffn_hidden_size") is None
-    assert {"model.ffn_hidden_size", "model.num_parameters"} <= unknown_keys(fragment)
-    assert "17: ffn_hidden_size: the source refers to ${multiply:4" in remarks_of(fragment)
-    answers = {"model": {"name": "gpt", "ffn_hidden_size": 8192, "num_parameters": 1_613_096_960}}
-    plan = document(fragment, answers)
+    assert at(fragment, "model", "ffn_hidden_size") == 8192
+    assert "is not resolved" not in remarks_of(fragment)
+    plan = document(fragment, {"model": {"name": "gpt", "num_parameters": 1_613_096_960}})
     converted(plan)
     assert {requirement for requirement, _ in broken(plan, tmp_path)} == {"TS-PAR-010"}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("${multiply:4, ${.hidden_size}}", 4 * 6144),
+        ("${multiply:${model.hidden_size},${.twice}}", 2 * 6144),
+        ("${mul:2,${.hidden_size}}", 2 * 6144),
+        ("${multiply:4,${.unknown}}", None),
+        ("${multiply:4}", None),
+        ("${divide:${.hidden_size},2}", None),
+        ("${multiply:${oc.env:N},2}", None),
+    ],
+)
+def test_products_of_two_numbers_are_computed(written: str, wanted: int | None) -> None:
+    text = (FIXTURES / "nemo-gpt.yaml").read_text(encoding="utf-8")
+    text = text.replace("ffn_hidden_size: 24576", f"twice: 2\n  ffn_hidden_size: {written}")
+    found = read_nemo(ForeignText("a.yaml", text))
+    assert found.facts["model"].get("ffn_hidden_size") == wanted
+    assert ("model.ffn_hidden_size" in unknown_keys(found)) is (wanted is None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "overlaps"),
+    [
+        ("ub_tp_comm_overlap: true", True),
+        ("ub_tp_comm_overlap: false", False),
+        ("ub_tp_comm_overlap: true\n  fsdp: true", False),
+        ("hidden_dropout: 0.0", None),
+    ],
+)
+@pytest.mark.parametrize("splits", [True, False])
+def test_messages_of_tensor_ranks_overlap_where_ranks_split_the_sequence(
+    settings: str, overlaps: bool | None, *, splits: bool
+) -> None:
+    text = (FIXTURES / "nemo-gpt.yaml").read_text(encoding="utf-8")
+    text = text.replace("sequence_parallel: true", f"sequence_parallel: {str(splits).lower()}\n  {settings}")
+    found = read_nemo(ForeignText("a.yaml", text))
+    wanted = None if overlaps is None else overlaps and splits
+    assert found.facts["communication"].get("overlap_tensor") is wanted
+    is_idle = settings.startswith("ub_tp_comm_overlap: true") and not wanted
+    assert ("tp_comm_overlap has no effect" in remarks_of(found)) is is_idle
 
 
 def test_formats_without_level_2() -> None:

@@ -149,6 +149,29 @@ def test_memory_of_an_accelerator_is_no_thousand_times_that_of_others(
     assert ids(found) == ({"TS-CLU-062"} if wrong else set())
 
 
+@pytest.mark.parametrize(
+    ("model", "size", "wrong"),
+    [
+        ("H100-80GB-custom", 8e9, True),
+        ("foo-192GB", 19.2e9, True),
+        ("foo_192gib", 19.2e9, True),
+        ("H100-80GB-MIG-1g.10gb", 10e9, False),
+        ("H100-80GB-MIG-1g.10gb", 1e9, True),
+        ("H100-80GB-MIG-1g", 10e9, False),
+        ("NVIDIA-GH200-480GB", 96e9, False),
+        ("foo-400gbps", 32e9, False),
+        ("gb200", 1e9, False),
+        ("foo-1.5GB", 0.2e9, False),
+        ("foo-192GB", 192e9, False),
+    ],
+)
+def test_memory_of_an_accelerator_is_no_tenth_of_that_in_its_name(
+    findings: Findings, model: str, size: float, wrong: bool
+) -> None:
+    found = findings(cluster=accelerator(model, memory_bytes=size), select=("TS-CLU-062",))
+    assert ids(found) == ({"TS-CLU-062"} if wrong else set())
+
+
 @pytest.mark.parametrize(("rate", "wrong"), [(1.6e12, False), (0.273e12, False), (0.05e12, True), (12.8e12, True)])
 def test_unlisted_memory_is_read_in_plausible_time(findings: Findings, rate: float, wrong: bool) -> None:
     own = {"memory_bytes": 80e9, "memory_bandwidth_bytes_per_second": rate}

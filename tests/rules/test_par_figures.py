@@ -177,6 +177,7 @@ CASES: list[tuple[str, str, set[str]]] = [
     ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 520e9}", set()),  # two digits
     ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 530e9}", {"job.num_tokens"}),
     ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 500000000001}", {"job.num_tokens"}),
+    ("TS-PAR-032", "job: {num_steps: 122880, num_tokens: 0}", {"job.num_tokens"}),
     (
         "TS-PAR-032",
         "batch: {ramp: [{from_tokens: 0, global_sequences: 256}]}\njob: {num_steps: 30000}",

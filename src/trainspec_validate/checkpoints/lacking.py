@@ -16,6 +16,7 @@ from trainspec_validate.checkpoints.limits import STATE_BYTES, LimitError, Unrea
 from trainspec_validate.checkpoints.opening import read_json, read_small
 from trainspec_validate.checkpoints.save_names import STEP_NAME, is_counted
 from trainspec_validate.checkpoints.view import Checkpoint, is_count
+from trainspec_validate.model.quantities import singular_of_one
 
 NUM_COMPARED = 2
 """Older checkpoints whose files a newer one is expected to have."""
@@ -171,7 +172,7 @@ def _of_fewer(checkpoint: Checkpoint, own: _Files, other: _Files, root: Path) ->
     family = max(
         (one for one in before if held[one] and held[one] < before[one]), key=lambda one: before[one] - held[one]
     )
-    counts = f"{held[family]:,} files {family}"
+    counts = singular_of_one(f"{held[family]:,} files {family}")
     said = _num_ranks(checkpoint)
     if held[family] in said or _is_named_whole(own):
         return ""

@@ -244,7 +244,7 @@ def opened(path: Path, archive: Archive) -> Iterator[Zip]:
             size = size if archive.num_bytes is None else min(size, archive.num_bytes)
             with within():
                 whole, raw = (Stretch(file, archive.offset, size) for _ in range(2))
-                container = Zip(_Directory(whole, _BLOCK_BYTES), raw, size)
+                container = Zip(_Directory(whole, _SMALL_BYTES), raw, size)
             yield container
     except _BROKEN as error:
         words = str(error)  # it may name a file

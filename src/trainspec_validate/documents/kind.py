@@ -9,6 +9,7 @@ from typing import Any
 from trainspec_validate.documents.types import API_VERSION, KINDS, SIDE_KINDS
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import did_you_mean, look_alike
+from trainspec_validate.model.values import as_in_file
 
 _HEAD = ("apiVersion", "kind")
 _LISTED = 3
@@ -102,4 +103,4 @@ def _own_keys(kind: str) -> set[str]:
 def _shown(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "a mapping" if isinstance(value, dict) else "a list"
-    return "empty" if value is None else repr(value)[:60]
+    return "empty" if value is None else as_in_file(value)[:60]

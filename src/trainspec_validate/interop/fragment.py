@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.quantities import singular_of_one
 
 Kind = Literal["ClusterProfile", "TrainingPlan", "CheckpointPolicy"]
 
@@ -50,6 +51,9 @@ class Remark:
     line: int | None = None
     pointer: Pointer = ()
     """The key of the document that it is about, where it is about one."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", singular_of_one(self.message))
 
 
 @dataclass(frozen=True, slots=True)

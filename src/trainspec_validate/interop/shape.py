@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.documents.schema import load_schema
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import as_in_file
 
 _SHOWN = 80
 
@@ -146,7 +147,8 @@ def _fit_mapping(
 
 def _refusal(rules: Mapping[str, Any], value: Any) -> str:
     """Why a value is not taken; empty when it is."""
-    shown = repr(value) if len(repr(value)) <= _SHOWN else f"{repr(value)[:_SHOWN]}..."
+    text = as_in_file(value)
+    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     if _wrong_type(rules.get("type"), value):
         return f"{shown} is no {rules['type']}"
     if "enum" in rules and value not in rules["enum"]:

@@ -30,13 +30,28 @@ _SINGULAR: Final = {
         f"{noun}s": noun
         for noun in ("link", "port", "device", "interface", "socket", "expert", "host", "tier", "group")
     },
-    **{f"{noun}s": noun for noun in ("restart", "checkpoint", "failure")},
+    **{f"{noun}s": noun for noun in ("restart", "checkpoint", "failure", "fault", "attempt", "evaluation", "event")},
+    **{f"{noun}s": noun for noun in ("byte", "second", "day", "file", "record", "row", "column", "cell", "field")},
+    **{
+        f"{noun}s": noun for noun in ("character", "element", "dimension", "tensor", "piece", "shard", "slice", "chunk")
+    },
+    **{
+        f"{noun}s": noun
+        for noun in ("metric", "case", "cable", "increment", "setting", "worker", "core", "die", "pair")
+    },
     "switches": "switch",
     "copies": "copy",
+    "entries": "entry",
+    "recoveries": "recovery",
+    "directories": "directory",
+    "indexes": "index",
 }
 _ADJECTIVES = "compute|storage|management|accumulation|data|tensor|pipeline|context|expert"
 _ONE_OF_MANY = re.compile(rf"(?<![\w.,/-])(?<! x )(?<! of )1 ((?:(?:{_ADJECTIVES}) )?)({'|'.join(_SINGULAR)})\b")
-_ARE_OF_ONE = re.compile(r"(?:(?<=^)|(?<=[;:(] ))(1 [a-z]+(?: (?:of|in) [\d.,]+(?: [a-zA-Z/-]+)?)?) are\b")
+_VERBS: Final = {"are": "is", "were": "was", "have": "has", "do": "does"}
+_ARE_OF_ONE = re.compile(
+    r"(?:(?<=^)|(?<=[;:(] ))(1 [a-zA-Z]+(?: (?:of|in) [\d.,]+(?: [a-zA-Z/-]+)?)?) (are|were|have|do)\b"
+)
 """A count of one as the subject of a sentence, and its verb."""
 _MAX_LENGTH: Final = 40
 _LARGEST: Final = 10**24
@@ -159,9 +174,11 @@ def singular_of_one(text: str) -> str:
     '12 compute NICs for 1 accelerator, 1 sequence of 1,001 ranks'
     >>> singular_of_one("1 sequences of 8,192 tokens are 8,192")
     '1 sequence of 8,192 tokens is 8,192'
+    >>> singular_of_one("the row has 1 cells; 1 nodes of 4 do not answer")
+    'the row has 1 cell; 1 node of 4 does not answer'
     """
     text = _ONE_OF_MANY.sub(lambda match: f"1 {match[1]}{_SINGULAR[match[2]]}", text)
-    return _ARE_OF_ONE.sub(r"\1 is", text)
+    return _ARE_OF_ONE.sub(lambda match: f"{match[1]} {_VERBS[match[2]]}", text)
 
 
 def in_words(value: float, unit: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainspec_validate.model.finding import Evidence, Finding, Pointer, Related, Severity, Span
+from trainspec_validate.model.quantities import singular_of_one
 
 DATA_DIRECTORY = Path(__file__).resolve().parents[1] / "data"
 
@@ -115,12 +116,12 @@ class Index:
             requirement=requirement.id,
             name=requirement.name,
             severity=severity or requirement.severity,
-            message=message,
+            message=singular_of_one(message),
             path=path,
             pointer=pointer,
             points_at_key=points_at_key,
             span=span,
-            help=help,
+            help=singular_of_one(help),
             url=self.url(requirement),
             related=related,
             evidence=evidence,

@@ -44,8 +44,9 @@ _NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
 _HINTS = ("Xid (", "NVRM: ", "amdgpu ")
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
+_NUMBER = "the number of accelerators"
 _ASPECTS = {
-    "the number of accelerators": ("num_accelerators", ("TS-CLU-054",)),
+    _NUMBER: ("num_accelerators", ("TS-CLU-054",)),
     "the driver": ("driver", ("TS-CLU-054",)),
     "the ports": ("ports", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
     "the bus bandwidth": ("bus_bandwidths", ("TS-CLU-074",)),
@@ -363,27 +364,33 @@ def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[
                 with suppress(OSError), os.scandir(entry) as found:  # the search of files reports it
                     pending.append(sorted(found, key=lambda one: one.name))
     for names, what, remedy in (
-        (links, "links, which are not followed", "copy into it what the links lead to"),
-        (hidden, "hidden files or directories, which are not read", "give them other names"),
-        (stray, "files of no node", "put each into the directory of its node"),
+        (links, ("a link, which is", "links, which are", "not followed"), "copy into it what the links lead to"),
+        (hidden, ("a hidden entry, which is", "hidden entries, which are", "not read"), "give them other names"),
+        (stray, ("a file", "files", "of no node"), "put each into the directory of its node"),
     ):
         if names:
-            reason = f"holds {len(names)} {what}: {named(sorted(names))}"
+            reason = f"holds {_counted(names, *what)}: {named(sorted(names))}"
             yield Unjudged(directory.as_posix(), reason, remedy, ())
+
+
+def _counted(names: Sequence[str], one: str, many: str, rest: str) -> str:
+    return f"{one} {rest}" if len(names) == 1 else f"{len(names)} {many} {rest}"
 
 
 def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
     names = [name for node in nodes for name in node.unknown]
     if names:
-        reason = f"holds {len(names)} files of no known format: {named(names)}"
+        reason = f"holds {_counted(names, 'a file', 'files', 'of no known format')}: {named(names)}"
         yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
     counts = [count for node in nodes for count in node.open_counts]
     if counts:
-        reason = f"holds {len(counts)} lists that do not show each accelerator once: {named(counts)}"
-        yield Unjudged(directory.as_posix(), reason, "gather the list of all devices of the node, once", ())
+        lists = _counted(counts, "a list that does", "lists that do", "not show each accelerator once")
+        remedy, judged = "gather the list of all devices of the node, once", _ASPECTS[_NUMBER][1]
+        yield Unjudged(directory.as_posix(), f"holds {lists}: {named(counts)}", remedy, judged)
     parts = [part for node in nodes for part in node.half_read]
     if parts:
-        reason = f"holds {len(parts)} parts of files that are not read: {named(parts)}"
+        files = _counted(parts, "a file of which a part", "files of which a part", "is not read")
+        reason = f"holds {files}: {named(parts)}"
         yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
 
 
@@ -426,7 +433,8 @@ def _unjudged(directory: Path, absent: Mapping[str, list[str]], observed: Sequen
     num_answered = sum(one.get("answered", True) for one in observed)
     for words, names in absent.items():
         reason = f"no file states {words} of {len(names)} of {num_answered} nodes ({named(names)})"
-        yield Unjudged(directory.as_posix(), reason, "gather the output of a tool that states it", ())
+        remedy, judged = "gather the output of a tool that states it", _open_requirements([words], ())
+        yield Unjudged(directory.as_posix(), reason, remedy, judged)
 
 
 def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, tuple[str, ...]]:

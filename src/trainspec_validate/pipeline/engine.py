@@ -26,7 +26,6 @@ from trainspec_validate.model.finding import (
     Verdict,
     verdict_of,
 )
-from trainspec_validate.model.quantities import singular_of_one
 from trainspec_validate.model.requirements import Index, Requirement
 from trainspec_validate.pipeline.alike import Kind, kind_of
 from trainspec_validate.rules import NotApplicable, Place, Rule, Unresolved, Violation
@@ -184,8 +183,8 @@ def _stamp(violation: Violation, requirement: Requirement, index: Index, paths: 
     )
     return index.finding(
         requirement,
-        singular_of_one(violation.message),
-        singular_of_one(violation.help),
+        violation.message,
+        violation.help,
         paths[id(violation.place.document)],
         severity=severity_of(violation, requirement),
         pointer=violation.place.pointer,

@@ -83,6 +83,21 @@ def referenced_files(
                 yield link, _inside_tree(link, link.reference.file, is_given, tree or tree_of)
 
 
+def other_cluster(plan: Member, cluster: Member) -> str:
+    """That a plan refers to another cluster profile than one that is given for it; empty where it does not."""
+    reference = next((link.reference for link in links(plan) if link.kind is ClusterProfile), None)
+    if reference is None:
+        return ""
+    name = cluster.document.metadata.name
+    if reference.file:
+        wanted = Path(plan.path).parent / reference.file
+        if os.path.realpath(wanted) != os.path.realpath(cluster.path):
+            return f"the plan is for the cluster in {_cut(os.path.normpath(wanted))}, not for {cluster.path}"
+    if reference.name and reference.name != name:
+        return f"the plan is for cluster {reference.name!r}, and {cluster.path} is {name!r}"
+    return ""
+
+
 def tree_of(path: str) -> Path:
     """The directory that references of a document must not leave: the working directory, or its own if elsewhere."""
     directory = Path(path).parent

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from trainspec_validate.model.finding import Coverage, Evidence
+from trainspec_validate.model.quantities import singular_of_one
 
 _MAX_NAMES = 6
 _MAX_REASONS = 12
@@ -54,7 +55,7 @@ def coverage_line(coverage: Coverage) -> str:
     absent = f", {len(coverage.metrics_absent)} required ones absent" if coverage.metrics_absent else ""
     ranks = _of(coverage.num_ranks_seen, coverage.num_ranks_expected)
     devices = _of(coverage.num_devices_seen, coverage.num_devices_expected)
-    return (
+    return singular_of_one(
         f"coverage of {_name(coverage)}: {len(coverage.metrics_seen)} metrics{absent}; "
         f"ranks {ranks}; devices {devices}; {_length(coverage)}{coverage.num_records:,} records; "
         f"{len(coverage.not_judged)} not judged{_stated(coverage)}" + "".join(f"; {note}" for note in coverage.notes)
@@ -88,7 +89,7 @@ def coverage_lines(coverage: Coverage) -> Iterator[str]:
     yield f"coverage of {_name(coverage)}"
     size = _size(coverage.num_bytes)
     files = f"{len(coverage.files)} file{'' if len(coverage.files) == 1 else 's'}"
-    yield f"  read: {files}, {size}, {coverage.num_records:,} records, {coverage.num_samples:,} values"
+    yield singular_of_one(f"  read: {files}, {size}, {coverage.num_records:,} records, {coverage.num_samples:,} values")
     if coverage.num_records:
         attempts = f"{coverage.num_attempts} attempt{'' if coverage.num_attempts == 1 else 's'}"
         span = f"{moment(coverage.first_time_us)} to {moment(coverage.last_time_us)}, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainspec_validate.documents.types import ClusterProfile
@@ -22,6 +23,12 @@ _MEMORY_TOLERANCE = 0.1
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
 _MOST_TIMES_THE_LARGEST = 10
+_NAMED_MEMORY = re.compile(r"(?<!\d)(?<!\d\.)(\d{1,4})[ _-]?(?:gb|gib)(?![a-z/])", re.IGNORECASE)
+_LEAST_OF_NAMED = 1 / 9
+"""Share of the memory in a name: the smallest partition of a device has an eighth of it.
+
+Source: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html
+"""
 _POWER_SHARE = (0.4, 1.25)
 _MEMORY_SHARE = (0.9, 1.08)
 """From the rounded figure of a data sheet to all memory of the package, before what its checks of errors take."""
@@ -208,6 +215,15 @@ def memory_read_time(cluster: ClusterProfile) -> Iterator[Violation]:
             place = at(cluster, "node_groups", i, "accelerator", "memory_bytes")
             usual = f"up to {units.bytes_(most)} is plausible{units.slipped_prefix(size, most / 1000, most)}"
             yield Violation(place, f"{units.bytes_(size)} of memory for an accelerator", usual)
+        named = min((int(found) * 1e9 for found in _NAMED_MEMORY.findall(own.model) if int(found)), default=None)
+        if named is not None:
+            judged = True
+            if size < _LEAST_OF_NAMED * named:
+                yield Violation(
+                    at(cluster, "node_groups", i, "accelerator", "memory_bytes"),
+                    f"{units.bytes_(size)} of memory for {own.model!r}, whose name says {units.bytes_(named)}",
+                    f"write the memory of a device, such as {units.base(named)}, or another name",
+                )
         if rate is None or size < _SMALLEST_DRAM or size > most:
             continue
         judged = True
@@ -219,7 +235,7 @@ def memory_read_time(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{units.slipped_prefix(size, low * rate, high * rate).replace('; ', '; memory_bytes: ')}",
             )
     if not judged:
-        raise NotApplicable("no accelerator outside the catalog states memory and its bandwidth")
+        raise NotApplicable("no accelerator outside the catalog states memory, and its bandwidth or a size in its name")
 
 
 @rule("TS-CLU-070")

@@ -54,7 +54,7 @@ def data_stall_method(plan: TrainingPlan) -> Iterator[Violation]:
 def job_tokens(plan: TrainingPlan) -> Iterator[Violation]:
     """Steps times tokens per step are the tokens of the job."""
     job, step = plan.job, tokens_per_step(plan)
-    if job is None or not job.num_steps or not job.num_tokens or step is None:
+    if job is None or job.num_steps is None or job.num_tokens is None or step is None:
         raise NotApplicable("the plan does not give both steps and tokens of the job")
     sizes = [step, *(tokens for stage in plan.batch.ramp if (tokens := stage_tokens(plan, stage)))]
     if plan.batch.controller:

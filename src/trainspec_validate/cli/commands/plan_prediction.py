@@ -15,6 +15,8 @@ from trainspec_validate.model.units import bytes_, number, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.predict import UNKNOWN_DEPTH, Prediction, predict
+from trainspec_validate.pipeline.engine import Member
+from trainspec_validate.pipeline.references import other_cluster
 
 if TYPE_CHECKING:
     from trainspec_validate.documents.types import ClusterProfile, TrainingPlan
@@ -35,22 +37,26 @@ def show(cluster: str, plan: str, style: str, *, force: bool) -> int:
     """Print step time, memory and their bands for a plan on a cluster, and give the exit code.
 
     Raises:
-        Failure: a document has errors, or lacks what a prediction needs.
+        Failure: a document has errors, the plan is for another cluster, or one lacks what a prediction needs.
     """
     profile: ClusterProfile = files.document(cluster, "ClusterProfile", allow_errors=force)  # type: ignore[assignment]
     given: TrainingPlan = files.document(plan, "TrainingPlan", allow_errors=force)  # type: ignore[assignment]
+    other = other_cluster(Member(plan, given), Member(cluster, profile))
+    if other and not force:
+        raise Failure(f"{plan}: {other}; change that, or continue with --force")
     try:
         found = predict(given, profile)
     except Unpredictable as error:
         raise Failure(f"{plan}: {error}") from error
     large = too_large(found)
+    notes = [*([Note(Severity.WARNING, other)] if other else []), *([large] if large else [])]
     if style == "json":
-        terminal.emit(json.dumps(_json(found, large), indent=2, ensure_ascii=False) + "\n", "json")
+        terminal.emit(json.dumps(_json(found, notes), indent=2, ensure_ascii=False) + "\n", "json")
     else:
         tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
         terminal.tell(f"step time: not predicted: {UNKNOWN_DEPTH}" if found.unknown_depth else accuracy(found.outlook))
-    if large:
-        terminal.tell(f"{large.severity.value}: {large.message}")
+    for note in notes:
+        terminal.tell(f"{note.severity.value}: {note.message}")
     return terminal.FINDINGS if large and large.severity is Severity.ERROR else terminal.OK
 
 
@@ -97,11 +103,11 @@ def _short(value: float) -> str:
     return seconds(float(f"{value:.3g}"))
 
 
-def _json(found: Prediction, large: Note | None) -> dict[str, Any]:
+def _json(found: Prediction, notes: list[Note]) -> dict[str, Any]:
     stage, memory = found.memory or (None, None)
     return {
         **({"step_seconds": None, "not_predicted": UNKNOWN_DEPTH} if found.unknown_depth else _time_json(found)),
-        "findings": [{"severity": large.severity.value, "message": large.message}] if large else [],
+        "findings": [{"severity": note.severity.value, "message": note.message} for note in notes],
         "memory_capacity_bytes": found.machine.memory_bytes,
         "memory_bytes": {**asdict(memory), "total": memory.total, "stage": stage} if memory else None,
         "memory_band_bytes": {"low": memory.low_total, "high": memory.high_total} if memory else None,

@@ -39,11 +39,12 @@ def command(cluster: str, plan: str | None, rank: int | None, node_group: str | 
         raise click.UsageError("--rank needs --plan")
     profile, assumed = _profile(cluster)
     job: Any = files.document(plan, "TrainingPlan", allow_errors=True) if plan else None
+    other = _other_cluster(plan, job, cluster, profile) if plan else []
     try:
         told = topology_report.told(profile, job, rank, node_group)
     except ValueError as error:
         raise Failure(f"{plan or cluster}: {error}") from error
-    told["assumptions"] = [*told["assumptions"], *assumed]
+    told["assumptions"] = [*other, *told["assumptions"], *assumed]
     if style == "json":
         terminal.emit(json.dumps(told, indent=2, ensure_ascii=False) + "\n", "json")
     else:
@@ -62,3 +63,12 @@ def _profile(path: str) -> tuple[Any, list[str]]:
         if found is None:
             raise
         return found
+
+
+def _other_cluster(plan: str, job: Any, cluster: str, profile: Any) -> list[str]:
+    """That the plan is for another cluster, whose groups are laid over this one all the same."""
+    from trainspec_validate.pipeline.engine import Member  # noqa: PLC0415 - `--help` goes without
+    from trainspec_validate.pipeline.references import other_cluster  # noqa: PLC0415 - `--help` goes without
+
+    told = other_cluster(Member(plan, job), Member(cluster, profile))
+    return [told] if told else []

@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.interop.readers._setting_places import listed
+from trainspec_validate.model.values import bare
 
 LIST = "defaults"
 """The setting in which Hydra keeps the files that it lays under or over this one."""
@@ -57,7 +58,9 @@ def _part(key: str, value: object, *, over: bool) -> Part:
     if not at:  # a file without a group is laid at the top, one of a group at the section of that name
         group = named if value else named.rpartition("/")[0]
         section = group.replace("/", ".")
-    return Part(f"{named}: {value}"[:100] if value else named[:100], "" if section == "_global_" else section, over)
+    return Part(
+        f"{named}: {bare(value)}"[:100] if value else named[:100], "" if section == "_global_" else section, over
+    )
 
 
 def leave_composed_open(draft: Draft) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from trainspec_validate.interop.readers._deepspeed_schedule import write_deepspeed
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, shown
 
 MAX_BATCH = 10**7
 MAX_MICRO = 64
@@ -453,7 +453,7 @@ def _write_elastic(draft: Draft, prefix: str) -> None:
     for name in wrong:
         kind = "a list of whole numbers" if name == "micro_batch_sizes" else "a whole number"
         value = draft.values.get(f"{section}{name}")
-        draft.remark(f"elasticity.{name} is {value!r:.60}, where {kind} belongs", f"{section}{name}")
+        draft.remark(f"elasticity.{name} is {shown(value)}, where {kind} belongs", f"{section}{name}")
     why = f"it follows from elasticity.{', '.join(wrong) or 'max_train_batch_size'}, which cannot be used"
     if wrong or most is None or (draft.count(f"{section}model_parallel_size") or 1) > 1:
         draft.lacks((*pointer, "data_degrees"), why)

@@ -25,6 +25,7 @@ from trainspec_validate.interop.readers._plan_parts import (
     shown,
 )
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import bare
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
@@ -133,7 +134,7 @@ def leave_unstated_open(draft: Draft, program: str | None) -> None:
         unstated += further
     named = program[:60] if program else "the program"
     for place, value in [(place, draft.get(*map(str, place))) for place in unstated]:
-        draft.drop([place], f"{value} by default of transformers, and {named} may have defaults of its own")
+        draft.drop([place], f"{bare(value)} by default of transformers, and {named} may have defaults of its own")
 
 
 def is_example(program: str | None) -> bool:
@@ -150,7 +151,7 @@ def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED
     weak = [place for place, how in draft.derived.items() if isinstance(how, Default) and place[0] in groups]
     for place, value in [(place, draft.get(*map(str, place))) for place in weak]:
         by = "by the arguments" if draft.derived.get(place) in _BY_ARGUMENTS else "by default"
-        draft.drop([place], f"{value} {by}, and {file[:120]}, which is not read, may set it")
+        draft.drop([place], f"{bare(value)} {by}, and {file[:120]}, which is not read, may set it")
 
 
 def write_training(draft: Draft) -> None:

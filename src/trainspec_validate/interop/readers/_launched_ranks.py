@@ -7,6 +7,7 @@ import re
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 from trainspec_validate.interop.readers._shell_words import cut_words
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import bare
 
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
@@ -146,8 +147,10 @@ def _of_included(draft: Draft) -> tuple[int | None, str]:
         return slots, "accelerators that include of deepspeed names"
     reason = next(iter(draft.reasons("include")), "")
     if not reason and "$" in str(named):
-        reason = f"include of deepspeed is {str(named)[:60]}, which is not resolved"
-    _leave_open(draft, reason or f"include of deepspeed is {str(named)[:60]}, which lists no accelerators of each host")
+        reason = f"include of deepspeed is {bare(named)[:60]}, which is not resolved"
+    _leave_open(
+        draft, reason or f"include of deepspeed is {bare(named)[:60]}, which lists no accelerators of each host"
+    )
     return None, ""
 
 

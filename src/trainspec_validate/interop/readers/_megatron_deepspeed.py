@@ -10,6 +10,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_co
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
 from trainspec_validate.interop.readers._worlds import leaves
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import bare
 
 FORK = "deepspeedai/Megatron-DeepSpeed@207b2d5a:megatron/arguments.py"
 _STARTS = ("deepspeed", "deepspeed_config", "zero_stage")
@@ -146,7 +147,7 @@ def settle(draft: Draft, source: str, written: Mapping[str, Any] | None = None) 
             continue  # an argument says so
         value = draft.facts.get(group, {}).pop(key, None)
         draft.derived.pop((group, key), None)
-        said = f"{value} by the arguments, but " if key in _ASKED and value is not None else ""
+        said = f"{bare(value)} by the arguments, but " if key in _ASKED and value is not None else ""
         draft.lacks((group, key), f"{said}{_WHY}")
     steps: Pointer = ("batch", "accumulation_steps")
     named = draft.word("deepspeed_config")
@@ -175,7 +176,7 @@ def _leave_curriculum_open(draft: Draft, written: Mapping[str, Any]) -> None:
         why = f"{asked[0][:60]}: a curriculum may train on shorter sequences first"
         draft.remark(f"{why}; a plan has no place for it")
     elif named is not None and not written:
-        why = f"a curriculum in {str(named)[:80]}, which is not read, may train on shorter sequences first"
+        why = f"a curriculum in {bare(named)[:80]}, which is not read, may train on shorter sequences first"
     else:
         return
     draft.lacks(("batch", "global_tokens"), why)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import bare
 
 _LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
 _FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "num_parameters")
@@ -60,7 +61,7 @@ def drop_from_checkpoint(draft: Draft) -> None:
             )
     inner = [(("model", group, key), value) for group in _GROUPS for key, value in _items(draft, group)]
     for place, value in inner:
-        draft.drop([place], f"{value} by the arguments, but {source}")
+        draft.drop([place], f"{bare(value)} by the arguments, but {source}")
 
 
 def _items(draft: Draft, group: str) -> Iterator[tuple[str, Any]]:

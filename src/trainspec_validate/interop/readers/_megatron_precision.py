@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, leave_offload_open
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, leave_offload_open, like
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
@@ -237,6 +237,7 @@ def _write_communication(draft: Draft) -> None:
     else:
         draft.put(("communication", "overlap_gradients"), bool(gradients), "" if gradients is not None else off)
     draft.put(("communication", "overlap_parameters"), bool(gathered), "" if gathered is not None else off)
+    _write_tensor_overlap(draft)
     elements = draft.count("ddp_bucket_size", "bucket_size")
     size = _BYTES.get(draft.get("precision", "reduction") or "")
     if elements and size:
@@ -251,6 +252,24 @@ def _write_communication(draft: Draft) -> None:
     backend = draft.word("distributed_backend")
     if backend in {None, "nccl"}:
         draft.put(("communication", "library", "name"), "nccl", "" if backend else Default(f"the default of {_SOURCE}"))
+
+
+def _write_tensor_overlap(draft: Draft) -> None:
+    """Messages of tensor ranks behind matrix products, which only sequence parallelism makes possible.
+
+    Source: NVIDIA/NeMo: nemo/collections/nlp/models/language_modeling/megatron_base_model.py, which switches it off
+    without it and with FSDP; Megatron-LM refuses it.
+    """
+    pointer, asked = ("communication", "overlap_tensor"), draft.flag("tp_comm_overlap")
+    sequence = draft.get("parallelism", "sequence")
+    if asked and sequence is None:
+        draft.lacks(pointer, "whether tensor ranks split the sequence is not known, without which it is off")
+    elif asked and (not sequence or draft.values.get("fsdp") is True):
+        why = "with FSDP" if sequence else "without sequence parallelism"
+        draft.remark(f"tp_comm_overlap has no effect {why}", "tp_comm_overlap")
+        draft.put(pointer, value=False, how=like(draft.derived.get(("parallelism", "sequence"), ""), why))
+    elif asked is not None:
+        draft.put(pointer, asked)
 
 
 def _write_memory(draft: Draft, *, logged: bool) -> None:

@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._environment import variables
 from trainspec_validate.interop.readers._setting_places import listed, place_of, unread_remarks
 from trainspec_validate.interop.readers._unread_names import asks_for_eight_bit, decides
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import as_in_file
 
 LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
@@ -56,12 +57,13 @@ Lines = Callable[[Iterable[str]], Mapping[str, int]]
 
 
 def shown(value: object) -> str:
-    """A value for a message, cut short.
+    """A value for a message, as files have it, cut short.
 
     >>> shown("fixed_linear")
     "'fixed_linear'"
     """
-    text = repr(value) if not isinstance(value, int) or abs(value) <= LARGEST else "a number of many digits"
+    is_long = isinstance(value, int) and abs(value) > LARGEST
+    text = "a number of many digits" if is_long else as_in_file(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
 
 

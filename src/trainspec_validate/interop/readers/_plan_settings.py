@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,6 +14,10 @@ from trainspec_validate.interop.readers._plan_parts import Lines
 _MAX_STEPS = 8
 _REFERENCE = re.compile(r"\$\{(?P<up>\.{0,8})(?P<name>[A-Za-z_][\w.]{0,200})\}")
 """A reference of OmegaConf to another key; dots in front count levels up."""
+_FACTOR = r"([^,${}]{1,40}|[ ]{0,9}\$\{[^${}:]{1,210}\}[ ]{0,9})"
+_PRODUCT = re.compile(rf"\$\{{mul(?:tiply)?:{_FACTOR},{_FACTOR}\}}")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_MAX_FACTOR = 10**15
 MAX_SETTINGS = 100_000
 _JSON_PART = re.compile(
     r'"(?P<key>[^"\\\n]{0,200}+)"(?=[ \t\r\n]{0,1000}+:)|"(?:[^"\\\n]|\\.){0,65536}+"'
@@ -48,25 +53,48 @@ def flatten(data: Mapping[str, Any]) -> dict[str, Any]:
 def resolved(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Settings in which a whole value such as `${a.b}` or `${.c}` is the plain value that the file has there.
 
+    A product of two numbers, which NeMo (`nemo/core/classes/modelPT.py`) and NeMo RL resolve, is computed.
+
     >>> resolved({"a.b": 1, "a.c": "${.b}", "d": "${a.c}", "e": "${f}"})
     {'a.b': 1, 'a.c': 1, 'd': 1, 'e': '${f}'}
+    >>> resolved({"a.b": 3, "a.c": "${multiply:4, ${.b}}", "d": "${mul:${a.c},0.5}", "e": "${multiply:${a.d},2}"})
+    {'a.b': 3, 'a.c': 12, 'd': '${mul:${a.c},0.5}', 'e': '${multiply:${a.d},2}'}
     """
     return {name: _followed(flat, name) for name in flat}
 
 
 def _followed(flat: Mapping[str, Any], name: str) -> Any:
     """The value of a setting after its references; one that leads to no plain value stays as it is written."""
-    written = value = flat[name]
+    written = flat[name]
+    name, value = _reached(flat, name, written)
+    found = _PRODUCT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return written if value is None else value
+    factors = [_factor(flat, name, text.strip()) for text in found.groups()]
+    return math.prod(factor for factor in factors if factor is not None) if None not in factors else written
+
+
+def _reached(flat: Mapping[str, Any], name: str, value: Any) -> tuple[str, Any]:
+    """The setting that a value of another one leads to, with the plain value there; None where it leads to none."""
     for _ in range(_MAX_STEPS):
         found = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
         if found is None:
-            return value
+            return name, value
         above = name.split(".")[: -len(found["up"])] if found["up"] else []
         name = ".".join([*above, found["name"]])
         value = flat.get(name)
         if value is None or isinstance(value, list | dict):
             break
-    return written
+    return name, None
+
+
+def _factor(flat: Mapping[str, Any], name: str, text: str) -> int | float | None:
+    """The number that a text of a setting is, or leads to."""
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    _, value = _reached(flat, name, text)
+    plain = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FACTOR
+    return value if plain else None
 
 
 def top_keys(text: str) -> frozenset[str]:

@@ -11,6 +11,7 @@ from trainspec_validate.documents.load import LoadError, load_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment, Kind, Remark, Unknown
 from trainspec_validate.interop.shape import fitting
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import bare
 
 MAX_REMARKS = 100
 _MAX_KEYS = 12
@@ -101,7 +102,7 @@ def plain_text(text: object) -> str:
     >>> plain_text("two   words ")
     'two words'
     """
-    line = " ".join(str(text)[: 2 * _MAX_TEXT].split())
+    line = " ".join(bare(text)[: 2 * _MAX_TEXT].split())
     line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
     return line if len(line) <= _MAX_TEXT else f"{line[: _MAX_TEXT - 3]}..."
 

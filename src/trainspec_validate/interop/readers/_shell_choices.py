@@ -10,6 +10,8 @@ import itertools
 import re
 from dataclasses import dataclass, field
 
+from trainspec_validate.model.values import bare
+
 MAX_ALTERNATIVES = 16
 _MAX_DEPTH = 40
 _MARK = re.compile("\ue000([0-9]{1,9})\ue001")
@@ -44,7 +46,7 @@ class Alternatives:
 
     def __str__(self) -> str:
         shown = [
-            f"{str(value)[:40]}{f' (line {line})' if line else ''}"
+            f"{bare(value)[:40]}{f' (line {line})' if line else ''}"
             for value, line in zip(self.values, self.lines, strict=True)
         ]
         if self.free:

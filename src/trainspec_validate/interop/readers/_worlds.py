@@ -15,6 +15,7 @@ from typing import Any
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import bare
 
 MAX_WORLDS = 400
 _MAX_PRODUCT = 64
@@ -135,9 +136,10 @@ def _keep_settings(draft: Draft, choices: Mapping[str, Alternatives], gone: set[
 
 
 def _idle(first: Values, used: set[str], make: Make) -> list[str]:
-    """Settings that were looked at and without which the plan is the same.
+    """Settings that were looked at and without which the plan is the same, as it is with another value of them.
 
-    One at a time is left out for good, so that of two settings that say the same one counts as needed.
+    One at a time is left out for good, so that of two settings that say the same one counts as needed. A value that is
+    the default of its setting is not idle.
     """
     world = {name: value for name, value in _given(first).items() if name in used}
     names = [name for name, value in world.items() if value not in (None, {}, [])][:MAX_WORLDS]
@@ -145,11 +147,18 @@ def _idle(first: Values, used: set[str], make: Make) -> list[str]:
     idle = []
     for name in reversed(names):
         value = world.pop(name)
-        if _said(make(dict(world))) == whole:
+        if _said(make(dict(world))) == whole and _said(make({**world, name: _another(value)})) == whole:
             idle.append(name)
         else:
             world[name] = value
     return [name for name in names if name in idle and not name.startswith("$")]
+
+
+def _another(value: Any) -> Any:
+    """A value of the same kind; of a text, whose kind is not known, the same."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int | float) else value
 
 
 def _said(draft: Draft) -> tuple[object, ...]:
@@ -275,9 +284,8 @@ def _cause(pointer: Pointer, names: list[str]) -> str:
 def _shown(value: object) -> str:
     if value is ABSENT:
         return "another one, which is not given"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:,}" if isinstance(value, int) and value >= 10**6 else str(value)[:40]
+    is_large = isinstance(value, int) and not isinstance(value, bool) and value >= 10**6
+    return f"{value:,}" if is_large else bare(value)[:40]
 
 
 def _remove(facts: dict[str, Any], pointer: Pointer) -> None:

@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import bare
 
 _SOURCE = "stanford-crfm/levanter@9263f81e:src/levanter"
 _HEAD = 256 * 1024
@@ -159,9 +160,9 @@ def _leave_rest_open(draft: Draft, keys: Iterable[str], why: str) -> None:
 def _write_recomputation(draft: Draft, kind: str) -> None:
     pointer, value = ("memory", "activation_policy"), draft.look("model.gradient_checkpointing")
     if isinstance(value, bool):
-        draft.put(pointer, "full" if value else "none", f"gradient_checkpointing {str(value).lower()}")
+        draft.put(pointer, "full" if value else "none", f"gradient_checkpointing {bare(value)}")
     elif value is not None or any(name.startswith("model.gradient_checkpointing") for name in draft.values):
-        draft.lacks(pointer, f"gradient_checkpointing {str(value)[:40]}: the policy keeps or moves some of it")
+        draft.lacks(pointer, f"gradient_checkpointing {bare(value)[:40]}: the policy keeps or moves some of it")
     elif kind == "gpt2" or kind in _GATED:
         draft.put(pointer, "full", Default(f"gradient_checkpointing, the default of {_SOURCE}/models"))
 

@@ -16,6 +16,7 @@ from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Dra
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import bare
 
 _MPT = "mosaicml/llm-foundry@8c8dd48f:llmfoundry/models/mpt/configuration_mpt.py"
 _FSDP = "mosaicml/composer@64051888:composer/distributed/mosaic_parallelism.py"
@@ -236,7 +237,7 @@ def _put_time(draft: Draft, key: str, name: str) -> None:
     if found and int(found["number"]) <= LARGEST:
         draft.put((*_RATE, f"{key}_{_UNITS[found['unit']]}"), int(found["number"]), f"{name} {value}")
     elif value is not None:
-        draft.lacks((*_RATE, f"{key}_steps"), f"{name} {str(value)[:40]}: the data or the length of the job decides")
+        draft.lacks((*_RATE, f"{key}_steps"), f"{name} {bare(value)[:40]}: the data or the length of the job decides")
 
 
 def _write_rest(draft: Draft) -> None:

@@ -191,10 +191,11 @@ def _write_schedule(draft: Draft) -> None:
         draft.lacks((*_RATE, "kind"), "a length of the schedule is no number of steps")
         return
     put_final(draft, f"{at}min_decay_lr")
-    if warmup and draft.word(f"{at}lr_warmup_style") == "constant":
+    rise = draft.word(f"{at}lr_warmup_style")
+    if warmup and rise == "constant":
         draft.lacks((*_RATE, "warmup_steps"), "lr_warmup_style constant: the warm-up has the full rate")
     elif warmup is not None:
-        draft.put((*_RATE, "warmup_steps"), warmup)
+        draft.put((*_RATE, "warmup_steps"), warmup, f"lr_warmup_style {rise}" if rise else "")
     stable = begin is not None and begin > (warmup or 0)
     kind = "warmup-stable-decay" if stable else {"cosine": "cosine", "linear": "linear"}.get(style or "linear", "other")
     how = "lr_decay_starting_step" if stable else f"lr_decay_style {style}" if style else Default("the default: linear")

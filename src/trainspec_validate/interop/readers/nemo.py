@@ -85,6 +85,7 @@ _NEMO = {
     "model.activations_checkpoint_granularity": "recompute_granularity",
     "model.activations_checkpoint_method": "recompute_method",
     "model.activations_checkpoint_num_layers": "recompute_num_layers",
+    "model.ub_tp_comm_overlap": "tp_comm_overlap",
     "model.native_amp_init_scale": "initial_loss_scale",
     "model.native_amp_growth_interval": "loss_scale_window",
     "model.optim.overlap_grad_sync": "overlap_grad_reduce",

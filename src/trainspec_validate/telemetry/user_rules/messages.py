@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from trainspec_validate.model.values import bare
+
 _FIELD = re.compile(r"\{([a-z][a-z0-9_]*)(?::(time|,|,?\.\d[feg]|\.\d%))?\}")
 _BRACE = re.compile(r"[{}]")
 STRAY_BRACE = "a brace in the message is no field; fields are {column}, {column:.2f}, {time_us:time}"
@@ -38,7 +40,7 @@ def shown(value: Any, form: str = "") -> str:
     if value is None:
         return "none"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        text = str(value)
+        text = bare(value)
         return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
     if form == "time":
         return _moment(value)
