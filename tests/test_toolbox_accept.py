@@ -288,9 +288,46 @@ def test_what_all_devices_have_in_common_is_said(tmp_path: Path, odd: dict[str, 
     assert (found.exit_code, told in " ".join(found.output.split())) == (0, True), found.output
 
 
-def test_a_benchmark_of_some_accelerators_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"nvlink.txt": links()}, "the state of accelerators"),
+        ({"dmesg.txt": "[ 9.5] NVRM: Xid (PCI:0000:20:00): 31, pid=1\n"}, "the state of accelerators"),
+        ({"smi.txt": re.sub(r"    ECC Errors\n(?:        .*\n)+", "", smi())}, "memory errors of accelerators"),
+        ({"smi.txt": re.sub(r"    PCI\n(?:        .*\n)+", "", smi())}, "host links of accelerators"),
+        ({"smi.txt": re.sub(r"    Clocks Event Reasons\n(?:        .*\n)+", "", smi())}, "slowdowns of accelerators"),
+    ],
+    ids=["links alone", "kernel alone", "no errors", "no links", "no slowdowns"],
+)
+def test_a_part_of_the_state_is_no_whole(tmp_path: Path, files: dict[str, str], told: str) -> None:
+    """Where a tool names a device, and no report or a part of one says in which state it is."""
+    found = accept(tmp_path, {"node-0": files, "node-1": {**GOOD, **ALL}})
+    assert f"no file states {told} of 1 of 2 nodes (node-0)" in " ".join(found.output.split())
+
+
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "dcgmi.txt": "\n"}, "node-1": {**GOOD, **ALL}})
+    assert "holds 1 files of no known format: node-0/dcgmi.txt (empty)" in " ".join(found.output.split())
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "Unable to determine the device handle for GPU 0000:1B:00.0: Unknown Error",
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        "No devices were found",
+    ],
+)
+def test_a_tool_that_failed_is_a_failed_check(tmp_path: Path, printed: str) -> None:
+    found = accept(tmp_path, {"node-0": {**GOOD, "smi.txt": f"{printed}\n"}, "node-1": GOOD})
+    assert (found.exit_code, f"node-0: nvidia-smi: {printed} (every check passes)" in found.output) == (1, True)
+
+
+@pytest.mark.parametrize("has_report", [True, False])
+def test_a_benchmark_of_some_accelerators_is_said(tmp_path: Path, *, has_report: bool) -> None:
     half = "\n".join(line for line in GOOD["nccl.txt"].split("\n") if not re.match(r"#  Rank  [4-7]", line))
-    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "nccl.txt": half}, "node-1": {**GOOD, **ALL}})
+    found = accept(tmp_path, {"node-0": {**(GOOD if has_report else {}), "nccl.txt": half}, "node-1": {**GOOD, **ALL}})
     assert "has benchmarks of 1 nodes that left accelerators out: node-0 (4 of 8)" in " ".join(found.output.split())
 
 

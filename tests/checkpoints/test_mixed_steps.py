@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -295,6 +296,35 @@ def test_a_trained_part_next_to_frozen_weights_counts(tmp_path: Path) -> None:
         (tmp_path / f"checkpoint-{step}/model.safetensors").write_bytes(frozen.read_bytes())
     found = next(judged_newest_first(tmp_path))
     assert (found.faults, [note for note in found.notes if "the weights" in note]) == ((), [])
+
+
+@pytest.mark.parametrize(
+    ("first", "rates", "is_refused"),
+    [
+        ((1, 2, 3, 3), {}, True),  # the shard of step 30
+        ((1, 2, 2, 2), {}, False),  # frozen from step 20 on
+        ((7, 7, 7, 7), {}, False),
+        ((1, 2, 3, 3), {30: 1e-13, 40: 0.0}, False),
+    ],
+)
+def test_a_shard_of_the_step_before_is_refused(
+    first: tuple[int, ...], rates: dict[int, float], is_refused: bool, tmp_path: Path
+) -> None:
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    run(tmp_path, (10, 20, 30, 40), rates=rates)
+    for step, value in zip((10, 20, 30, 40), first, strict=True):
+        path = tmp_path / f"checkpoint-{step}"
+        content = (path / "model.safetensors").read_bytes()[:-1]
+        (path / "model.safetensors").unlink()
+        weights = dict.fromkeys(("a", "b"), "")
+        for name, key, last in zip(names, weights, (value, step), strict=True):
+            (path / name).write_bytes(content.replace(b"weight", key.ljust(6).encode()) + bytes([last]))
+            weights[key] = name
+        index = json.dumps({"weight_map": {key.ljust(6): name for key, name in weights.items()}})
+        (path / "model.safetensors.index.json").write_text(index)
+    found = next(judged_newest_first(tmp_path))
+    words = f"{names[0]} is that of checkpoint-30, byte for byte, and other shards are not"
+    assert (words in "".join(found.faults), bool(found.faults)) == (is_refused, is_refused), found.faults
 
 
 @pytest.mark.parametrize(("before", "wanted"), [(10, "fault"), (40, "remark")])

@@ -36,7 +36,7 @@ def test_a_survey() -> None:
     assert leaf["uplinks_found"] == [2, 2, 1]
     assert leaf["port_bandwidth_bytes_per_second"] == 50e9
     assert (spine["num_switches"], spine["num_up_ports"]) == (2, 0)
-    assert "1 of 3 leaf switches have fewer than 2 uplinks, 1 links in all: leaf-2 has 1" in told(fragment)
+    assert "1 of 3 leaf switches have fewer than 2 uplinks, 1 link in all: leaf-2 has 1" in told(fragment)
 
 
 def test_crossed_rails_leave_the_topology_open() -> None:
@@ -50,7 +50,7 @@ def test_a_cable_within_a_layer_is_no_uplink() -> None:
     fragment = changed(('[9]\t"H-0000000000000900"', cable))
     assert value(fragment, "fabrics", 0, "tiers", 0, "uplinks_found") == [2, 2, 1]
     assert value(fragment, "fabrics", 0, "tiers", 0, "num_down_ports") == 4
-    assert "leaf-0 has 1 cables within its own layer" in told(fragment)
+    assert "leaf-0 has 1 cable within its own layer" in told(fragment)
 
 
 def test_adapters_without_host_names_leave_the_nodes_open() -> None:

@@ -189,7 +189,7 @@ def test_a_word_with_blanks_inside_is_one_word(script: str, rate: str) -> None:
 
 
 def test_an_empty_word_is_the_value_of_its_option() -> None:
-    assert settings_of(f'{TRAIN} --name "" $(echo 8)')["name"].startswith("None")
+    assert settings_of(f'{TRAIN} --name "" $(echo 8)')["name"].startswith("null")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_an_empty_word_is_the_value_of_its_option() -> None:
         (f"set -- --name '' --tp 4\n{TRAIN} \"$@\"", "None"),
         (f'W=(--name "" --tp 4)\n{TRAIN} "${{W[@]}}"', "None"),
         (f"W=(--name '' --tp 4)\n{TRAIN} ${{W[@]}}", "True"),
-        (f'E=\nif [ $B ]; then E=--lr=1; fi\n{TRAIN} --name "$E"', "None"),
+        (f'E=\nif [ $B ]; then E=--lr=1; fi\n{TRAIN} --name "$E"', "null"),
         (f'W=(--x 1)\nfor W in a b; do {TRAIN} --name "${{W[*]}}"; done', "${W[*]}"),
         (f'f() {{ for W in a b; do {TRAIN} "$@"; shift; done; }}\nf "" --name x', "x"),
         (f"E=\nif [ $B ]; then E=--lr=1; fi\n{TRAIN} --name $E", "True"),

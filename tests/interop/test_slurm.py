@@ -37,8 +37,8 @@ def test_an_uneven_tree_gives_no_group_size_and_says_so() -> None:
     assert_sound(fragment, CONF)
     assert "group_num_nodes" not in value(fragment, "fabrics", 0, "tiers", 0)
     assert "leaf differ" in told(fragment)
-    assert "1 nodes hang on several switches, for example a4" in told(fragment)
-    assert "1 switches are named below others but not listed, for example leaf3" in told(fragment)
+    assert "1 node is on several switches, for example a4" in told(fragment)
+    assert "1 switch is named below others but not listed, for example leaf3" in told(fragment)
 
 
 def test_blocks_are_nested_groups() -> None:
@@ -104,7 +104,7 @@ def test_rings() -> None:
     fragment = read_conf(conf("RingName=r1 Nodes=n[1-4]", "RingName=r2 Nodes=n[4-8]"))
     assert_sound(fragment, CONF)
     assert value(fragment, "num_nodes") == 8
-    assert "1 nodes are in several rings" in told(fragment)
+    assert "1 node is in several rings" in told(fragment)
 
 
 def test_yaml_takes_the_default_topology() -> None:

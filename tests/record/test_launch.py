@@ -276,3 +276,27 @@ def test_a_plan_is_exported(tmp_path: Path) -> None:
     code, _, told = launched(*words, "torchrun", "--nproc-per-node=4", "train.py", cwd=tmp_path)
     assert code == 2
     assert "the plan my-plan has 1 nodes of 8 ranks, and the command starts 4 processes on a node" in told
+
+
+WITH_A_THREAD = """
+import os, signal, sys, threading, time
+from trainspec_record.launch.child import run_child
+spawn = os.posix_spawnp
+def spawn_and_see_it_end(*words, **more):
+    child = spawn(*words, **more)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    while signal.SIGCHLD in signal.sigpending():
+        time.sleep(0.001)
+    return child
+os.posix_spawnp = spawn_and_see_it_end
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()  # takes signals that the first one blocks
+print(run_child(["true"], {"PATH": "/usr/bin:/bin"}), flush=True)
+os._exit(0)
+"""
+
+
+def test_the_end_of_a_command_is_seen_where_another_thread_takes_signals() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_A_THREAD], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert done.stdout == "0\n"

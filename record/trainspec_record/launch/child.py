@@ -13,6 +13,8 @@ FORWARDED = frozenset(
 SENT_BY_KERNEL = 0x80
 """`si_code` of what a terminal sends; it goes to the command too, which is in the same group."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+LOOK_SECONDS = 1.0
+"""How often the command is looked at: another thread of this process may take the signal that it has ended."""
 
 
 def run_child(words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -44,10 +46,10 @@ def _follow(child: int, watched: set[signal.Signals]) -> int:
 
 
 def _next_signal(watched: set[signal.Signals]) -> tuple[int, bool]:
-    """The next signal, and whether a terminal sent it to the whole group."""
-    if hasattr(signal, "sigwaitinfo"):
-        found = signal.sigwaitinfo(watched)
-        return found.si_signo, found.si_code == SENT_BY_KERNEL
+    """The next signal, and whether a terminal sent it to the whole group; after a time without one, `SIGCHLD`."""
+    if hasattr(signal, "sigtimedwait"):
+        found = signal.sigtimedwait(watched, LOOK_SECONDS)
+        return (found.si_signo, found.si_code == SENT_BY_KERNEL) if found else (signal.SIGCHLD, False)
     number = signal.sigwait(watched)  # macOS tells no sender
     return number, number in {signal.SIGINT, signal.SIGQUIT} and os.isatty(0)
 

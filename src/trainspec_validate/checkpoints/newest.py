@@ -55,6 +55,7 @@ from trainspec_validate.checkpoints.twins import (
     borrowed,
     copied_from,
     is_same,
+    stale_shards,
     stale_weights,
     weights_of,
 )
@@ -439,13 +440,15 @@ def _with_other_weights(checkpoint: Checkpoint, terms: _Terms) -> Iterator[str]:
 
     Which one is not known, so neither is chosen. Steps at a learning rate that has decayed to nothing change none.
     """
-    other = weights_of(checkpoint, terms.beside)
-    if other is None or not are_misplaced(checkpoint, terms.beside):
+    shards = [] if checkpoint.is_bundle else list(stale_shards(checkpoint, terms.beside))
+    other = shards[0][1] if shards else weights_of(checkpoint, terms.beside)
+    if other is None or not (shards or are_misplaced(checkpoint, terms.beside)):
         return
     place = terms.beside.index(checkpoint.root)
     near = terms.beside[max(0, place - NUM_BESIDE) : place + NUM_BESIDE + 1]
     if not are_at_rest(checkpoint, other, [read_checkpoint(root) for root in near]):
-        yield from (f"{checkpoint.name}: {words}" for words in stale_weights(checkpoint, [other]))
+        words = (f"{path} is that of {other.name}, byte for byte, and other shards are not" for path, _ in shards)
+        yield from (f"{checkpoint.name}: {each}" for each in (*words, *stale_weights(checkpoint, [other])))
 
 
 def _copied(checkpoint: Checkpoint, older: Sequence[Candidate]) -> Iterator[str]:

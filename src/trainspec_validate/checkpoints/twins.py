@@ -30,6 +30,7 @@ _NO_WEIGHTS = re.compile(
     r"optim|sched|scaler|rng|random|training_args|data_?loader|data_reader|sampler|trainer", re.IGNORECASE
 )
 _STATE = re.compile(rf"{_WEIGHTS.pattern}|\.distcp$")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.(?:safetensors|bin)$", re.ASCII)
 _STORE = "manifest.ocdbt"
 """The names of files with values in a store of OCDBT are made by chance, and its manifest holds them."""
 
@@ -169,6 +170,26 @@ def weights_of(checkpoint: Checkpoint, others: Iterable[Path]) -> Path | None:
             if any(os.path.isfile(place) and not is_same(own, place) for own, place in held):  # noqa: PTH113
                 return other
     return None
+
+
+def stale_shards(checkpoint: Checkpoint, run: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """Shards of a model that the checkpoint before has too, next to shards that it does not; and that checkpoint.
+
+    Shards that the step before did not change either are frozen.
+
+    Args:
+        checkpoint: as it was read.
+        run: directories of all checkpoints.
+    """
+    before = _before(checkpoint, run)
+    shards = [path for path in checkpoint.files if _SHARD.search(path)] if len(before) == _NUM_BEFORE else []
+    if not shards:
+        return
+    earlier, last = before
+    same = [path for path in shards if is_same(checkpoint.root / path, last / path, _MOST_BLOCKS)]
+    if len(same) < len(shards):
+        found = [path for path in same if not is_same(last / path, earlier / path, _MOST_BLOCKS)]
+        yield from ((path, last) for path in found if _have_one_size(last / path, earlier / path))
 
 
 def are_misplaced(checkpoint: Checkpoint, run: Sequence[Path]) -> bool:

@@ -57,6 +57,12 @@ _STATES: tuple[tuple[tuple[tuple[str, ...], ...], str, str], ...] = (
     ((("mig_mode", "current"), ("mig_mode", "current_mig")), "Enabled", "mig:enabled"),
 )
 """Where a state is in text and XML, the value that is a fault, and its code."""
+PARTS = {
+    "memory errors": ("ecc_errors",),
+    "slowdowns": ("clocks_event_reasons", "clocks_throttle_reasons"),
+    "host links": ("pci",),
+}
+"""Parts of the state of a GPU, and the sections of a report that have them; `-d` prints some sections alone."""
 _UNREGISTERED = frozenset({"Not Started", "In Progress"})
 _BROKEN = {"Unknown Error": "driver:unknown-error", "GPU is lost": "driver:gpu-is-lost"}
 """What the driver answers in the place of a value where it does not reach the device."""
@@ -145,7 +151,8 @@ def _facts(root: Tree, gpus: list[tuple[str, Tree]], *, is_unreached: bool = Fal
     found = counted(rows, None if is_unreached else _text(root, "attached_gpus"), is_sampled=False)
     if len(found.firsts) < len(gpus):
         raise ForeignFormatError(f"lists {len(found.firsts)} GPUs several times", help="keep one report of the tool")
-    facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus]}
+    stated = [part for part, keys in PARTS.items() if all(any(key in tree for key in keys) for _, tree in gpus)]
+    facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus], "stated": stated if gpus else []}
     if found.num_devices is None:
         facts["open_counts"] = [found.remark]
     else:

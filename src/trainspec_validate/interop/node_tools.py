@@ -15,6 +15,11 @@ _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
 _NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
 _NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]{1,10} GB/s)\s*$")
+_SMI_FAILURE = re.compile(
+    r"^((?:Unable to determine the device handle for |Failed to initialize NVML|NVIDIA-SMI has failed because |"
+    r"No devices were found)[^\n]{0,160})",
+    re.MULTILINE,
+)
 _NVLINK_NONE = "all links are inactive"
 """Printed in the place of the links; `nvidia-smi -L` prints the GPUs and nothing of links."""
 _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
@@ -60,6 +65,11 @@ def node_facts(text: str) -> Facts | None:
         else:
             joined.setdefault(key, value)
     return joined if found else None
+
+
+def _failed_smi(text: str) -> Facts:
+    """What nvidia-smi printed in the place of a report, or of a GPU in it."""
+    return {"failed_checks": [f"nvidia-smi: {found.rstrip()}" for found in _SMI_FAILURE.findall(text)][:_MAX_ROWS]}
 
 
 def _nvlink(text: str) -> Facts:
@@ -223,6 +233,7 @@ def _wrong(text: str) -> list[str]:
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (gpu_report.is_xml, gpu_report.read_xml),
     (gpu_report.is_text, gpu_report.read_text),
+    (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),

@@ -14,7 +14,7 @@ from typing import Any
 from trainspec_validate.documents.load import LoadError, load_file, load_text, read_file
 from trainspec_validate.interop.document import plain_text
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
-from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.interop.gpu_report import PARTS, Facts
 from trainspec_validate.interop.node_tools import node_facts
 from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
@@ -48,11 +48,12 @@ _NUMBER = "the number of accelerators"
 _ASPECTS = {
     _NUMBER: ("num_accelerators", ("TS-CLU-054",)),
     "the driver": ("driver", ("TS-CLU-054",)),
-    "the state of accelerators": ("devices", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
     "the ports": ("ports", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
     "the bus bandwidth": ("bus_bandwidths", ("TS-CLU-074",)),
 }
 """What can be judged of a node, by the key that holds it, and for which requirements."""
+_STATE = "the state of accelerators"
+_STATE_REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")
 _RATES = "the rate of each active port"
 _KERNEL_ERRORS = "errors of the kernel"
 _DEVICE_ASPECTS = {
@@ -84,6 +85,8 @@ class _Node:
     """Files of a known format with a part that no reader takes, each with the part."""
     open_counts: dict[str, None] = field(default_factory=dict)
     """Files whose list of accelerators does not show each of them once, each with the reason."""
+    stated: set[str] = field(default_factory=set)
+    """What of `PARTS` a report states of its accelerators."""
     has_kernel_log: bool = False
 
 
@@ -205,7 +208,7 @@ def _node(place: Path, root: Path, failures: list[str], num_files: Count, num_fa
         if is_read:
             node.files.append({"path": name, "digest": f"sha256:{sha256(content).hexdigest()}"})
         else:
-            node.unknown.append(name)
+            node.unknown.append(name if content.strip() else f"{name} (empty)")
     return node
 
 
@@ -219,6 +222,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
     if facts is not None:
         _merge(node, facts)
         _take_counts(node, name, facts.get("open_counts", ()))
+        node.stated.update(facts.get("stated", ()))
     has_log = _take_kernel_log(node, name, text.text)
     is_known = facts is not None or has_log
     return _take_foreign(node, text, is_known=is_known) or is_known
@@ -396,6 +400,10 @@ def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Itera
     absent = {
         words: [str(one["name"]) for one, _ in answered if key not in one] for words, (key, _) in _ASPECTS.items()
     }
+    for part in PARTS:
+        names = [node.name for _, node in answered if node.stated and part not in node.stated]
+        absent[f"{part} of accelerators"] = names
+    absent[_STATE] = [node.name for _, node in answered if not node.stated]
     for words, (key, path) in _DEVICE_ASPECTS.items():
         if _is_declared(data, path):
             absent[words] = [str(one["name"]) for one, _ in answered if any(key not in d for d in _accelerators(one))]
@@ -440,7 +448,8 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
 
 
 def _open_requirements(absent: Iterable[str], found: Iterable[Note]) -> tuple[str, ...]:
-    wanted = {one for words in absent for one in (_ASPECTS[words][1] if words in _ASPECTS else ("TS-CLU-073",))}
+    aspects = {**{words: ids for words, (_, ids) in _ASPECTS.items()}, _STATE: _STATE_REQUIREMENTS}
+    wanted = {one for words in absent for one in aspects.get(words, ("TS-CLU-073",))}
     return tuple(sorted(wanted | {note.requirement for note in found}))
 
 

@@ -27,7 +27,7 @@ class Note:
 def notes(data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:
     """The open facts of a profile, its observed nodes and the nodes that it declares by name."""
     yield from _foreign_hosts(observed, declared)
-    yield from _partial_benchmarks(observed)
+    yield from _partial_benchmarks(data, observed)
     if not any(_lanes(group) for group in data.get("node_groups") or ()):
         fewer = {str(one["name"]): sum(map(_has_fewer_lanes, one.get("devices", ()))) for one in observed}
         yield from _devices(
@@ -45,20 +45,21 @@ def notes(data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence
     )
 
 
-def _partial_benchmarks(observed: Sequence[Facts]) -> Iterator[Note]:
+def _partial_benchmarks(data: Mapping[str, Any], observed: Sequence[Facts]) -> Iterator[Note]:
     """Nodes whose benchmarks ran on some of their accelerators alone."""
-    ranks = {
-        str(one["name"]): max(bench["num_ranks"] for bench in one["bus_bandwidths"])
-        for one in observed
-        if one.get("bus_bandwidths") and "num_accelerators" in one
-    }
-    sizes = {str(one["name"]): one.get("num_accelerators", 0) for one in observed}
-    partial = [f"{name} ({number} of {sizes[name]})" for name, number in ranks.items() if number < sizes[name]]
+    groups = [group for group in data.get("node_groups") or () if isinstance(group, Mapping)]
+    declared = groups[0].get("num_accelerators_per_node") if len(groups) == 1 else None
+    partial: dict[str, str] = {}
+    for one in observed:
+        number = max((bench["num_ranks"] for bench in one.get("bus_bandwidths", ())), default=None)
+        size = one.get("num_accelerators", declared)
+        if number is not None and isinstance(size, int) and number < size:
+            partial[str(one["name"])] = f"{one['name']} ({number} of {size})"
     if partial:
         yield Note(
             "the bus bandwidth of all of its accelerators",
-            tuple(name for name, number in ranks.items() if number < sizes[name]),
-            f"has benchmarks of {len(partial)} nodes that left accelerators out: {named(partial)}",
+            tuple(partial),
+            f"has benchmarks of {len(partial)} nodes that left accelerators out: {named(list(partial.values()))}",
             "run one rank on each accelerator",
             "TS-CLU-074",
         )

@@ -48,7 +48,7 @@ def put_tree(sheet: Sheet, switches: Sequence[Switch], source: str) -> None:
     put_nodes(sheet, names)
     twice = sorted(node for node, count in names.items() if count > 1)
     if twice:
-        sheet.remark(f"{len(twice):,} nodes hang on several switches, for example {_some(twice)}")
+        sheet.remark(f"{len(twice):,} nodes are on several switches, for example {_some(twice)}")
     _remark_orphans(sheet, by_name)
     num_tiers = max(levels.values(), default=-1) + 1
     for level in range(num_tiers):

@@ -227,7 +227,7 @@ def _remark_odd(sheet: Sheet, fabric: _Fabric, found: Mapping[str, int]) -> None
     lost = [switch for name, switch in fabric.switches.items() if name not in found]
     if lost:
         names = ", ".join(plain_text(switch.name) for switch in lost[:_SHOWN])
-        sheet.remark(f"{len(lost)} switches reach no adapter and are left out: {names}", lost[0].line)
+        sheet.remark(f"{len(lost)} switches have no path to an adapter (left out): {names}", lost[0].line)
     for name, switch in fabric.switches.items():
         beside = [port for port in switch.ports if name in found and found.get(port.target, -1) == found[name]]
         if beside:

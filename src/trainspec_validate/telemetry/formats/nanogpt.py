@@ -195,7 +195,7 @@ class Reader:
         if self._num_copies and not self._is_over:
             message = f"the line repeats the one before; the first of {self._num_copies:,} copies, which are left out"
             yield self._first_copy, Refusal(message, "write each line once", "sequence")
-        message = f"step_avg is nan; the first of {self._num_nan:,} cases"
+        message = "step_avg is nan" + (f"; the first of {self._num_nan:,} cases" if self._num_nan > 1 else "")
         is_accepted = self._num_nan <= _MOST_NAN
         if self._num_nan and is_accepted and not self._num_late:
             words = f"{message}: the mean leaves the first steps out"
