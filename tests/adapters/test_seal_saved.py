@@ -21,6 +21,7 @@ NEEDED = {
     "orbax": ("orbax", "jax"),
     "deepspeed": ("deepspeed",),
     "ray": ("ray", "torch"),
+    "transformers": ("transformers", "accelerate"),
 }
 
 

@@ -96,6 +96,29 @@ def deepspeed(directory: Path) -> Callable[[int], Seal]:
     return save
 
 
+def transformers(directory: Path) -> None:
+    import torch
+    from transformers import PreTrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+
+    from trainspec_record.adapters.transformers import SealCallback
+
+    class Small(PreTrainedModel):
+        config_class = PreTrainedConfig
+
+        def __init__(self, config: PreTrainedConfig) -> None:
+            super().__init__(config)
+            self.line = torch.nn.Linear(64, 64)
+            self.post_init()
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"loss": self.line(x).square().mean()}
+
+    every = {"save_strategy": "steps", "save_steps": STEPS[0], "max_steps": STEPS[1]}
+    arguments = TrainingArguments(str(directory), use_cpu=True, report_to=[], **every)
+    samples = [{"x": torch.ones(64)}] * 8
+    Trainer(Small(PreTrainedConfig()), arguments, train_dataset=samples, callbacks=[SealCallback()]).train()
+
+
 def ray(directory: Path) -> None:
     import ray as library
     from ray.train import RunConfig, ScalingConfig
