@@ -307,7 +307,7 @@ def test_a_part_of_the_state_is_no_whole(tmp_path: Path, files: dict[str, str], 
 
 def test_an_empty_file_is_named(tmp_path: Path) -> None:
     found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "dcgmi.txt": "\n"}, "node-1": {**GOOD, **ALL}})
-    assert "holds 1 files of no known format: node-0/dcgmi.txt (empty)" in " ".join(found.output.split())
+    assert "holds a file of no known format: node-0/dcgmi.txt (empty)" in " ".join(found.output.split())
 
 
 @pytest.mark.parametrize(
