@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,54 +140,71 @@ def command(  # noqa: PLR0913
     With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
     signed and verified only where the profile and the files give the same one.
     """
-    from trainspec_validate.cli.commands import acceptance_statement, files  # noqa: PLC0415
-    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+    from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
 
-    _check_options(statement=statement, signing_key=signing_key, countersign=countersign)
-    if public_keys and not verify:
-        raise click.UsageError("--public-key wants --verify STATEMENT")
+    _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
-    written = [Path(name) for name in (output, statement) if name is not None]
-    files.refuse_present(written, force=force)
-    files.refuse_unplaced(written)
-    try:
-        gathered = gather(Path(profile), _Source(**source).directory_of_nodes(Path(profile)))
-        report = _judged(gathered, output or f"{profile} with nodes")
-    except InputError as error:
-        raise Failure.of(error) from error
+    _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
+    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes")
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
-        plain = acceptance_statement.plain(gathered, report, *([] if output is None else [Path(output).name]))
-        texts[statement] = acceptance_statement.signed(plain, keys.private)
+        texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
     _write({Path(name): text for name, text in texts.items()}, force=force)
     terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
-    judge = acceptance_statement.Judge(gathered, report, keys)
-    is_same = judge.is_verified(verify)
-    if countersign is not None:
-        is_same = _countersign(judge, countersign, is_verified=is_same)
+    is_same = _holds(acceptance_statement.Judge(gathered, report, keys), verify, countersign)
     if gathered.failures:
         raise Failure(*gathered.failures)
     if report.findings or not is_same:
         click.get_current_context().exit(terminal.FINDINGS)
 
 
-def _check_options(*, statement: str | None, signing_key: Path | None, countersign: Path | None) -> None:
+def _refuse_places(paths: Sequence[Path], *, force: bool) -> None:
+    """Refuse places that nothing can be written to, before anything is gathered."""
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415
+
+    files.refuse_present(paths, force=force)
+    files.refuse_unplaced(paths)
+
+
+def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Report]:
+    """What the files of the nodes show, and the report on it."""
+    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+
+    try:
+        gathered = gather(profile, source.directory_of_nodes(profile))
+        return gathered, _judged(gathered, name)
+    except InputError as error:
+        raise Failure.of(error) from error
+
+
+def _check_options(
+    statement: str | None,
+    signing_key: Path | None,
+    countersign: Path | None,
+    verify: Sequence[Path],
+    public_keys: Sequence[Path],
+) -> None:
     if signing_key is not None and statement is None and countersign is None:
         raise click.UsageError("--signing-key wants --statement FILE, or --countersign FILE")
     if countersign is not None and signing_key is None:
         raise click.UsageError("--countersign wants --signing-key FILE")
     if countersign is not None and statement is not None:
         raise click.UsageError("give either --statement FILE, for a new statement, or --countersign FILE")
+    if public_keys and not verify:
+        raise click.UsageError("--public-key wants --verify STATEMENT")
 
 
-def _countersign(judge: Judge, path: Path, *, is_verified: bool) -> bool:
-    """Whether a statement is signed now; it is not where something else that the call names does not hold."""
-    text = judge.countersigned(path) if is_verified else None
+def _holds(judge: Judge, verify: Sequence[Path], countersign: Path | None) -> bool:
+    """Whether all that the call verifies holds; only then a statement is signed."""
+    is_verified = judge.is_verified(verify)
+    if countersign is None:
+        return is_verified
+    text = judge.countersigned(countersign) if is_verified else None
     if text is None:
-        terminal.tell(f"{path.as_posix()}: not signed")
+        terminal.tell(f"{countersign.as_posix()}: not signed")
         return False
-    _write({path: text}, force=True)
+    _write({countersign: text}, force=True)
     return True
 
 

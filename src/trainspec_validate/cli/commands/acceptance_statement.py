@@ -34,7 +34,7 @@ _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 _SUBJECT = "accepted.yaml"
 
 
-def plain(gathered: Gathered, report: Report, name: str = _SUBJECT) -> str:
+def plain(gathered: Gathered, report: Report, name: str) -> str:
     """An in-toto statement about the bytes of a document of this name; equal wherever the files are."""
     found = sorted({finding.requirement for finding in report.findings})
     digest = sha256(gathered.text.encode()).hexdigest()
@@ -87,8 +87,16 @@ def keys(signing_key: Path | None, public_keys: Sequence[Path]) -> Keys:
         raise Failure(str(error)) from error
 
 
-def signed(text: str, key: PrivateKey | None) -> str:
-    """A statement as it is written: in an envelope where a key signs it."""
+def signed(gathered: Gathered, report: Report, document: str | None, key: PrivateKey | None) -> str:
+    """The statement as it is written: in an envelope where a key signs it.
+
+    Args:
+        gathered: of the profile and the files.
+        report: on the former.
+        document: path that --output names.
+        key: of the party that states it.
+    """
+    text = plain(gathered, report, _SUBJECT if document is None else Path(document).name)
     return text if key is None else _with_signature(_Read(text.encode()), key)
 
 
