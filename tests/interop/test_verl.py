@@ -143,6 +143,37 @@ def test_the_older_micro_batch_is_of_all_ranks() -> None:
     assert at(fragment, "batch", "accumulation_steps") == 1
 
 
+MEGATRON = "actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4"
+OPEN_DEGREES = [
+    ("actor.strategy=megatron", ""),
+    ("actor.strategy=megatron", "--config-path=config --config-name=ppo_megatron_trainer"),
+    (MEGATRON, "--config-name=mine"),
+    ("actor.fsdp_config.param_offload=False", "--config-name=mine"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "configuration"), OPEN_DEGREES)
+def test_a_degree_that_a_configuration_may_set_leaves_open_what_follows(strategy: str, configuration: str) -> None:
+    older = PPO.replace("rollout.n=4", "rollout.n=1").replace("size_per_gpu=8", "size=128")
+    text = older.replace("actor.fsdp_config.param_offload=False", strategy).replace(
+        "main_ppo", f"main_ppo {configuration}"
+    )
+    assert configuration in text
+    fragment = read(text)
+    assert at(fragment, "parallelism", "num_accelerators") == 16
+    for place in (("parallelism", "data"), ("batch", "micro_sequences"), ("batch", "accumulation_steps")):
+        assert at(fragment, *place) is None
+        assert ".".join(place) in unknown_keys(fragment)
+
+
+def test_the_older_micro_batch_is_of_all_data_ranks_of_megatron() -> None:
+    older = PPO.replace("rollout.n=4", "rollout.n=1").replace("size_per_gpu=8", "size=128")
+    fragment = read(older.replace("actor.fsdp_config.param_offload=False", MEGATRON))
+    assert at(fragment, "parallelism", "data") == 4
+    assert at(fragment, "batch", "micro_sequences") == 32
+    assert at(fragment, "batch", "accumulation_steps") == 1
+
+
 def test_degrees_of_megatron_and_of_sequences() -> None:
     options = "actor.strategy=megatron actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4"
     fragment = job("actor.fsdp_config.param_offload=False", options)

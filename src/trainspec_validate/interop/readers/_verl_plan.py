@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+from typing import Final
+
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._optimizer_plan import put_kind, put_lora, put_rate, share_of
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
+from trainspec_validate.model.finding import Pointer
 
 _SOURCE = "volcengine/verl@b178a3cd:verl"
 ACTOR = "actor_rollout_ref.actor."
@@ -18,6 +23,12 @@ _DEGREES = {
     "expert_tensor": "expert_tensor_parallel_size",
     "num_virtual_stages": "virtual_pipeline_model_parallel_size",
 }
+_SPLITS: Final[tuple[Pointer, ...]] = (
+    ("parallelism", "tensor"),
+    ("parallelism", "pipeline"),
+    ("parallelism", "context"),
+)
+"""Degrees that ranks are split by before data ranks are; FSDP in verl has the last alone."""
 _RATE = ("optimizer", "learning_rate")
 _KINDS = {"constant": "constant", "cosine": "cosine", "wsd": "warmup-stable-decay"}
 _LONGER = ("data.max_start_length", "data.max_obs_length")
@@ -26,8 +37,8 @@ _OFFLOADS = ("param_offload", "optimizer_offload", "grad_offload", "offload_poli
 _FORMATS = ("mixed_precision", "model_dtype", "dtype")
 
 
-def write_ppo(draft: Draft) -> None:
-    """The actor of a job of reinforcement learning, and its rollouts."""
+def write_ppo(draft: Draft, unread: str = "") -> None:
+    """The actor of a job of reinforcement learning, and its rollouts; `unread` says what else may set its degrees."""
     _write_model(draft, f"{_MODEL}path")
     prompt, answer = draft.count("data.max_prompt_length"), draft.count("data.max_response_length")
     longer = next((name for name in _LONGER if draft.look(name) is not None), None)
@@ -46,12 +57,22 @@ def write_ppo(draft: Draft) -> None:
         _write_megatron(draft)
     else:
         _write_sharded(draft, f"{ACTOR}fsdp_config.", f"{ACTOR}ulysses_sequence_parallel_size")
+    if unread:
+        _leave_degrees_open(draft, _SPLITS if megatron else _SPLITS[-1:], unread)
     _write_recomputation(draft, _MODEL)
     _write_batch(draft)
     _write_optimizer(draft, f"{ACTOR}optim.", f"{ACTOR}grad_clip", "constant")
     _write_warmup(draft)
     draft.look("trainer.total_epochs", "trainer.total_training_steps")
     draft.lacks(("job", "num_steps"), "total_training_steps and epochs count rollouts, and the data may end the job")
+
+
+def _leave_degrees_open(draft: Draft, splits: Iterable[Pointer], why: str) -> None:
+    for place in splits:
+        if isinstance(draft.derived.get(place), Default):
+            draft.drop([place], why)
+        elif draft.get(*map(str, place)) is None:
+            draft.lacks(place, why)
 
 
 def write_tuning(draft: Draft) -> None:
@@ -140,6 +161,8 @@ def _write_megatron(draft: Draft) -> None:
     prefix = f"{ACTOR}megatron."
     for axis, name in _DEGREES.items():
         draft.copy(("parallelism", axis), f"{prefix}{name}")
+    if draft.get("parallelism", "tensor") is None:
+        draft.lacks(("parallelism", "tensor"), "releases of verl have 1 or 4 by default")
     split = draft.flag(f"{prefix}sequence_parallel")
     if split is not None:
         draft.put(("parallelism", "sequence"), split, f"sequence_parallel {str(split).lower()}")
@@ -165,11 +188,12 @@ def _put_micro(draft: Draft, each: str, whole: str, num_responses: int | None = 
     if number is None:
         return
     nodes, gpus = draft.count("trainer.nnodes"), draft.count("trainer.n_gpus_per_node")
-    ranks = (nodes or 0) * (gpus or 0) // (draft.counted("parallelism", "context") or 1)
+    product = math.prod(draft.counted(*map(str, place)) or 1 for place in _SPLITS)
+    ranks = (nodes or 0) * (gpus or 0) // product
     if num_responses != 1:
         why = "older releases multiply it by the responses of a prompt, and newer ones do not"
         draft.lacks(pointer, f"{number} over the data ranks; {why}")
-    elif ranks and ("parallelism", "context") not in draft.unknown:
+    elif ranks and not any(place in draft.unknown for place in _SPLITS):
         draft.divide(pointer, number, ranks, f"{whole} over {ranks} data ranks")
     draft.lacks(pointer, f"{number} over the data ranks, whose number is not stated")
 

@@ -110,10 +110,14 @@ def _made(values: dict[str, Any], lines: Lines, program: str, text: str) -> Draf
     draft = Draft(values, lines)
     draft.used.update(name for name in values if _OTHERS.match(name))
     tunes = program not in _PPO and (program in _SFT or not any(name.startswith(ACTOR) for name in values))
-    (write_tuning if tunes else write_ppo)(draft)
-    own = program in (_SFT if tunes else _PPO)
     named, where = draft.word("config-name"), draft.look("config-path")
     foreign = where is not None or (named is not None and not _KNOWN.fullmatch(named))
+    unread = f"the configuration {named or 'in config-path'} may set it, and is not read" if foreign else ""
+    if tunes:
+        write_tuning(draft)
+    else:
+        write_ppo(draft, unread)
+    own = program in (_SFT if tunes else _PPO)
     if not own:
         named_program = program[:60] or "the program, which is not named,"
         draft.drop_defaults(f"{named_program} may have defaults of its own")
@@ -122,14 +126,14 @@ def _made(values: dict[str, Any], lines: Lines, program: str, text: str) -> Draf
             told = f"{known} in verl itself; " if known is not None else ""
             draft.drop([place], f"{told}{named_program} may count it in its own way")
     if foreign:
-        draft.drop_defaults(f"the configuration {named or 'in config-path'} may set it, and is not read")
+        draft.drop_defaults(unread)
     world, told = _world(draft)
     if world is None and tunes:
         world, told = started_ranks(draft, text)
     complete(draft, world, told)
     if foreign:
         draft.remark(f"the settings start from the configuration {named or 'in config-path'}, which is not read")
-        leave_open(draft, f"the configuration {named or 'in config-path'} may set it, and is not read")
+        leave_open(draft, unread)
     return draft
 
 
