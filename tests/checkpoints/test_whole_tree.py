@@ -454,3 +454,35 @@ def test_the_path_of_a_manifest_that_is_no_file_keeps_its_letters(
     assert result.exit_code != 0
     assert str(root / "trainspec-manifest.json") in result.output
     assert str(root).lower() not in result.output
+
+
+def edited(root: Path, change: Callable[[dict[str, object]], object]) -> Result:
+    """What `verify` says after a change of the manifest."""
+    assert invoke("seal", root).exit_code == 0
+    file = root / "trainspec-manifest.json"
+    manifest = json.loads(file.read_text())
+    change(manifest)
+    file.write_text(json.dumps(manifest))
+    return invoke("verify", root)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda manifest: manifest.pop("kind"), "missing required field `kind`"),
+        (lambda manifest: manifest.update(kind="TrainingPlan"), "`kind`"),
+        (lambda manifest: manifest.update(unsealed=["unet/config.json"]), "'unet/config.json' is among the files with"),
+        (lambda manifest: manifest.update(empty_folders=["unet"]), "'unet' is among the empty directories"),
+        (lambda manifest: manifest.update(empty_folders=["unet", "scheduler/empty"]), "'unet' is among the empty"),
+    ],
+)
+def test_a_manifest_that_is_none_or_contradicts_itself_is_no_seal(
+    change: Callable[[dict[str, object]], object], words: str, root: Path
+) -> None:
+    result = edited(root, change)
+    assert result.exit_code in {1, 2}
+    assert words in result.output
+
+
+def test_a_manifest_that_is_written_anew_is_a_seal(root: Path) -> None:
+    assert edited(root, len).exit_code == 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
@@ -106,6 +106,16 @@ def _of_part(checkpoint: Checkpoint, manifest: CheckpointManifest, prefix: str) 
     )
 
 
+def _contradictions(paths: frozenset[str], manifest: CheckpointManifest) -> Iterator[str]:
+    """What one list of a manifest says of a path, and another denies."""
+    unsealed, folders = frozenset(manifest.unsealed), frozenset(manifest.empty_folders)
+    for path in sorted(paths & unsealed):
+        yield f"the path {path!r} is among the files with a digest and among those without"
+    full = {folder for path in paths | unsealed for folder in map(str, PurePosixPath(path).parents)}
+    for folder in sorted(folders & (full | paths | unsealed)):
+        yield f"the path {folder!r} is among the empty directories, and the manifest lists a file there"
+
+
 def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
     paths = [file.path for file in manifest.files]
     for path in [*paths, *manifest.unsealed, *manifest.empty_folders]:
@@ -117,6 +127,8 @@ def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
             checkpoint.report(
                 "paths", checkpoint.manifest_name, f"the path {path!r} appears {number} times", "list it once"
             )
+    for words in _contradictions(frozenset(paths), manifest):
+        checkpoint.report("paths", checkpoint.manifest_name, words, "seal it again")
     reserved = [checkpoint.manifest_name, SIGNATURE_NAME]
     for first, second in folded_twins([*reserved, *paths, *manifest.unsealed, *manifest.empty_folders]):
         one, other, how = shown_twins(first, second)

@@ -147,6 +147,9 @@ def read_manifest(data: Any) -> CheckpointManifest:
     Raises:
         ValueError: the value does not satisfy the schema.
     """
+    kind = CheckpointManifest.__name__
+    if isinstance(data, dict) and not _says(kind, data):
+        raise ValueError(f"Object missing required field `kind` with the value {kind}")
     try:
         return msgspec.convert(data, CheckpointManifest)
     except msgspec.ValidationError as error:

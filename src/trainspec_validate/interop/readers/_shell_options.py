@@ -379,6 +379,11 @@ def tell_outside(draft: Draft, script: Script, found: Found) -> None:
     if script.sourced:
         names = ", ".join(name[:60] for name, _ in script.sourced[:MAX_LISTED])
         draft.remark(f"the script reads in {names}, which is not read", script.sourced[0][1])
+    for line in sorted({command[0].line for command in _ended_above(script)})[:MAX_LISTED]:
+        message = (
+            "the line begins with an option and is of no command: a comment or a missing \\ ended the one above it"
+        )
+        draft.remark(message, line)
     if found.outside:
         words = ", ".join(script.choices.shown(word) for word in sorted(found.outside)[:MAX_LISTED])
         draft.remark(f"further options may come from outside the script: {words}", min(found.outside.values()))
@@ -389,8 +394,12 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
 
     Several commands with about as many are alternatives: nothing tells which one is meant.
     """
+    apart = {id(command) for command in _ended_above(script)}
     read = [reader.read(command) for command in script.commands]
-    scores = [len({name for name in found.options if _fits(pattern, name)}) for found in read]
+    scores = [
+        len({name for name in found.options if _fits(pattern, name)}) if id(command) not in apart else 0
+        for command, found in zip(script.commands, read, strict=True)
+    ]
     best = max(scores, default=0)
     if best == 0:
         # A file of arguments that another script reads in.
@@ -407,11 +416,21 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
     if first.startswith("--"):
         return reader.read(word for command in script.commands if command[0].text.startswith("--") for word in command)
     if best < fewest:
-        return reader.read(word for command in script.commands for word in command)
+        return reader.read(word for command in script.commands if id(command) not in apart for word in command)
     near = [k for k, score in enumerate(scores) if score >= max(fewest, (best + 1) // 2)]
     # A command that is only shown lacks its launcher.
     picked = [read[k] for k in near if script.commands[k][0].text not in _SHOWS] or [read[k] for k in near]
     return picked[0] if len(picked) == 1 else either(picked, script.choices.event())
+
+
+def _ended_above(script: Script) -> Iterator[list[Word]]:
+    """Lines of options below a command with options, which the shell takes for commands; other files list arguments."""
+    follows = False
+    for command in script.commands:
+        if not command[0].text.startswith("--"):
+            follows = any(word.text.startswith("--") for word in command)
+        elif follows:
+            yield command
 
 
 def _fits(pattern: re.Pattern[str], name: str) -> bool:
