@@ -107,6 +107,8 @@ def test_signals_reach_processes_of_the_trial_alone(nodes: Nodes) -> None:
     process = command(nodes, "n1", "sh", "-c", "echo $$; exec sleep 600", mark=mark)
     assert process.stdout is not None
     pid = int(process.stdout.readline())
+    # While the shell becomes `sleep`, the process has no environment for a moment.
+    until(lambda: [pid, "sleep"] in nodes["n1"].call("marked", mark=mark), "the command is not seen")
     nodes["n1"].call("reach", pids=[pid], number=int(signal.SIGSTOP), mark=mark)
     assert agent.state(pid) == "T"
     with pytest.raises(agent.NoTargetError, match="n1: a process that the trace names does not belong"):
