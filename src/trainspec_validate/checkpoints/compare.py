@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.checkpoints.hashing import Progress, digests
 from trainspec_validate.checkpoints.leftovers import forgiven
-from trainspec_validate.checkpoints.paths import above, fault
+from trainspec_validate.checkpoints.paths import fault, leads_to_any
 from trainspec_validate.checkpoints.tree import changes, irregular
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.types import SealedFile
@@ -71,9 +71,9 @@ def unlisted_files(checkpoint: Checkpoint, *, is_strict: bool = False) -> Iterat
             yield path, "the manifest does not list this file"
         elif path not in listed and path not in checkpoint.files:
             yield from ((path, words) for words, _ in [irregular(checkpoint.root, fact)] if words)
-    folders = {*checkpoint.manifest.empty_folders}.union(*(above(path) for path in known))
+    folders, paths = {*checkpoint.manifest.empty_folders}, sorted(known)
     for path in checkpoint.empty_folders:
-        if path not in folders:
+        if path not in folders and not leads_to_any(path, paths):
             yield path, "the manifest does not list this directory"
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from unicodedata import normalize
 
 MAX_CHARACTERS = 4096
@@ -41,6 +43,16 @@ def above(path: str) -> Iterator[str]:
         yield path
 
 
+def leads_to_any(folder: str, paths: Sequence[str]) -> bool:
+    """Whether one of some sorted paths is below a directory.
+
+    >>> leads_to_any("a", ["a-b", "a/b"]), leads_to_any("a", ["a", "a-b"])
+    (True, False)
+    """
+    place = bisect_left(paths, f"{folder}/")
+    return place < len(paths) and paths[place].startswith(f"{folder}/")
+
+
 def folded_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of paths, of files or of the directories above them, that are one on some file systems.
 
@@ -51,13 +63,17 @@ def folded_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     >>> folded_twins(["\u00e9", "e\u0301"]) != []
     True
     """
-    first: dict[str, str] = {}
-    found: list[tuple[str, str]] = []
-    for path in {part: None for one in paths for part in (*reversed([*above(one)]), one)}:
-        other = first.setdefault(_folded(path), path)
-        if other != path and (not found or not path.startswith(f"{found[-1][1]}/")):
-            found.append((other, path))
-    return found
+    found: dict[str, str] = {}
+    # Paths that share folded names are next to each other then, as NUL comes before all of a name.
+    in_order = sorted(dict.fromkeys(paths), key=lambda path: _folded(path).replace("/", "\0"))
+    for one, other in pairwise(in_order):
+        mine, theirs = one.split("/"), other.split("/")
+        for number, (part, twin) in enumerate(zip(mine, theirs, strict=False), 1):
+            if part != twin:
+                if _folded(part) == _folded(twin):
+                    found.setdefault("/".join(theirs[:number]), "/".join(mine[:number]))
+                break
+    return [(first, second) for second, first in found.items()]
 
 
 def _folded(path: str) -> str:

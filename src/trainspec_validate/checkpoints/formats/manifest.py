@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from trainspec_validate.checkpoints.boundary import failure
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
-from trainspec_validate.checkpoints.paths import fault, folded_twins, shown_twins
+from trainspec_validate.checkpoints.paths import fault, folded_twins, leads_to_any, shown_twins
 from trainspec_validate.checkpoints.tree import fact_of
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.documents.types import CheckpointManifest, SealedFile, read_manifest
@@ -111,9 +111,11 @@ def _contradictions(paths: frozenset[str], manifest: CheckpointManifest) -> Iter
     unsealed, folders = frozenset(manifest.unsealed), frozenset(manifest.empty_folders)
     for path in sorted(paths & unsealed):
         yield f"the path {path!r} is among the files with a digest and among those without"
-    full = {folder for path in paths | unsealed for folder in map(str, PurePosixPath(path).parents)}
-    for folder in sorted(folders & (full | paths | unsealed)):
-        yield f"the path {folder!r} is among the empty directories, and the manifest lists a file there"
+    listed = paths | unsealed
+    in_order = sorted(listed)
+    for folder in sorted(folders):
+        if folder in listed or leads_to_any(folder, in_order):
+            yield f"the path {folder!r} is among the empty directories, and the manifest lists a file there"
 
 
 def _check_paths(checkpoint: Checkpoint, manifest: CheckpointManifest) -> None:
