@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
 from trainspec_validate.model.finding import (
@@ -30,7 +32,7 @@ from trainspec_validate.model.finding import (
     SuppressionKind,
     Verdict,
 )
-from trainspec_validate.report import FORMATS, render
+from trainspec_validate.report import FORMATS, render, summary
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden" / "report"
@@ -334,3 +336,13 @@ def test_start_up_pays_for_no_format() -> None:
 def test_the_schema_knows_every_origin_of_a_document() -> None:
     origins = REPORT_SCHEMA["$defs"]["document"]["properties"]["origin"]["enum"]
     assert origins == list(get_args(Origin))
+
+
+PLACES = st.sampled_from([".", "/", "a", "a/b", "a/bc", "/a", "/a/b", "./a", "a//b", "../a", "..", "a/b/c", "/a/b/c"])
+
+
+@given(PLACES, st.sets(PLACES))
+def test_a_file_counts_as_the_nearest_checkpoint_above_it(path: str, checkpoints: set[str]) -> None:
+    above = (parent.as_posix() for parent in PurePosixPath(path).parents)
+    lengths = sorted({len(one) for one in checkpoints}, reverse=True)
+    assert summary._home(path, checkpoints, lengths) == next((one for one in above if one in checkpoints), path)

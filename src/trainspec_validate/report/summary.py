@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from trainspec_validate.model.finding import Report, Severity, SuppressionKind, Verdict
@@ -40,12 +41,18 @@ def verdicts(report: Report) -> dict[Verdict, int]:
 def paths_with_findings(report: Report) -> set[str]:
     """The files and checkpoints that have findings, read or not; a file of a checkpoint counts as the checkpoint."""
     checkpoints = {document.path for document in report.documents if document.kind == "Checkpoint"}
-    return {_home(finding.path, checkpoints) for finding in report.findings}
+    lengths = sorted({len(path) for path in checkpoints}, reverse=True)
+    return {_home(finding.path, checkpoints, lengths) for finding in report.findings}
 
 
-def _home(path: str, checkpoints: set[str]) -> str:
-    parents = (parent.as_posix() for parent in PurePosixPath(path).parents) if checkpoints else ()
-    return next((parent for parent in parents if parent in checkpoints), path)
+def _home(path: str, checkpoints: set[str], lengths: Sequence[int]) -> str:
+    """The nearest of some directories above a path, by the lengths of their paths; a long path has many above it."""
+    if not checkpoints:
+        return path
+    whole = PurePosixPath(path).as_posix()
+    above = (whole[:length] for length in lengths if whole[length : length + 1] == "/")
+    top = "/" if whole.startswith("/") else "."
+    return next((directory for directory in (*above, top) if directory in checkpoints), path)
 
 
 def all_paths(report: Report) -> set[str]:
