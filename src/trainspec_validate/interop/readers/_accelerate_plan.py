@@ -10,7 +10,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_deepspeed_formats,
     write_formats,
 )
-from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, shown
 
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
@@ -103,7 +103,7 @@ def _write_deepspeed(draft: Draft) -> None:
         draft.put(("parallelism", "sharding"), _STAGES[stage], f"stage {int(stage)} of ZeRO")
     elif stage is not None:
         draft.put(("parallelism", "sharding"), stage)
-        draft.remark(f"zero_stage is {stage!r:.40}, where 0 to 3 belongs", "deepspeed_config.zero_stage")
+        draft.remark(f"zero_stage is {shown(stage)}, where 0 to 3 belongs", "deepspeed_config.zero_stage")
     put_clipping(draft, (0.0, ""), "deepspeed_config.gradient_clipping")
     entries = []
     for what, name in (("optimizer", "offload_optimizer_device"), ("parameters", "offload_param_device")):
@@ -149,7 +149,7 @@ def _write_precision(draft: Draft, kind: str) -> None:
         return
     compute = _FORMATS.get(said) if isinstance(said, str) else None
     if compute is None:
-        draft.lacks(("precision", "compute"), f"mixed_precision is {said!r:.40}, which is not known")
+        draft.lacks(("precision", "compute"), f"mixed_precision is {shown(said)}, which is not known")
         return
     if said == "fp8":
         draft.remark("fp8: the library behind it decides on the recipe; see precision.recipe", "mixed_precision")

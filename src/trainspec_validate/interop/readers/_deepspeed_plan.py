@@ -219,7 +219,7 @@ def _write_autocast(draft: Draft, prefix: str) -> None:
     word = draft.word(name)
     compute = _AUTOCAST.get((word or "bfloat16").removeprefix("torch."))
     if compute is None:
-        draft.remark(f"torch_autocast.dtype is {word!r:.40}, which is not known", name)
+        draft.remark(f"torch_autocast.dtype is {shown(word)}, which is not known", name)
         draft.lacks(("precision", "compute"), "the dtype of torch_autocast is not known")
     draft.put(("precision", "compute"), compute, "" if word else Default(f"the default of {PAGE}"))
     why = "torch_autocast casts operands; parameters and their gradients stay in fp32"
@@ -281,7 +281,7 @@ def _write_sharding(draft: Draft, prefix: str) -> None:
     else:
         draft.put(("parallelism", "sharding"), stage)
         draft.remark(
-            f"zero_optimization.stage is {stage!r:.60}, where 0 to 3 belongs", f"{prefix}zero_optimization.stage"
+            f"zero_optimization.stage is {shown(stage)}, where 0 to 3 belongs", f"{prefix}zero_optimization.stage"
         )
     group = draft.count(f"{prefix}zero_optimization.mics_shard_size")
     if group:

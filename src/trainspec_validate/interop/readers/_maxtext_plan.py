@@ -8,7 +8,7 @@ from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._maxtext_mesh import Axes
 from trainspec_validate.interop.readers._optimizer_plan import put_name, share_of
-from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of
+from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of, shown
 from trainspec_validate.model.finding import Pointer
 
 BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
@@ -345,7 +345,7 @@ def _write_memory(draft: Draft) -> None:
     elif policy and policy.startswith(_SELECTIVE):
         draft.put(("memory", "activation_policy"), "selective", f"remat_policy {policy[:60]} keeps some results")
     elif policy or entries:
-        draft.lacks(("memory", "activation_policy"), f"remat_policy is {policy!r:.40}")
+        draft.lacks(("memory", "activation_policy"), f"remat_policy is {shown(policy)}")
 
 
 def _write_optimizer(draft: Draft) -> None:

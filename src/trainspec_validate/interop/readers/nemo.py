@@ -14,7 +14,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
@@ -319,15 +319,14 @@ def _lines(find: Lines, origins: Mapping[str, str]) -> Lines:
 
 def _take_precision(draft: Draft, values: dict[str, Any]) -> None:
     """`trainer.precision` is a number, or a word such as `bf16-mixed`."""
-    precision = str(draft.look("trainer.precision") or "")
+    written = draft.look("trainer.precision")
+    precision = str(written or "")
     if "bf16" in precision:
         values["bf16"] = True
     elif precision.startswith("16") or precision == "fp16":
         values["fp16"] = True
     elif precision and not precision.startswith("32"):
-        draft.remark(
-            f"trainer.precision is {precision[:40]!r}, which is not known; fp32 was taken", "trainer.precision"
-        )
+        draft.remark(f"trainer.precision is {shown(written)}, which is not known; fp32 was taken", "trainer.precision")
     if draft.flag("fp8") and draft.flag("fp8_hybrid", "fp8_e4m3") is not None:
         # NeMo asks for e4m3 first (NVIDIA/NeMo: megatron_gpt_model.py and transformer.py).
         values["fp8"] = "e4m3" if draft.flag("fp8_e4m3") else "hybrid"
@@ -346,7 +345,7 @@ def _take_sums(draft: Draft, values: dict[str, Any]) -> str:
     written = draft.look(_SUMS)
     word = "fp32" if written is None else str(written)
     if word not in _WIDE | _NARROW:
-        draft.remark(f"{_SUMS} is {word[:40]!r}, which is not known; the compute format was taken", _SUMS)
+        draft.remark(f"{_SUMS} is {shown(written)}, which is not known; the compute format was taken", _SUMS)
     name = "accumulate_allreduce_grads_in_fp32" if word in _WIDE else "grad_reduce_in_bf16"
     values[name] = word in _WIDE or bool(values.get("bf16"))
     draft.used.add(name)

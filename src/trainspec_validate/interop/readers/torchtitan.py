@@ -12,7 +12,7 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._optimizer_plan import write_torchtitan
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, like, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, like, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.system.boundary import words_of
@@ -373,10 +373,11 @@ def _write_rest(draft: Draft) -> None:
         option = draft.look("activation_checkpoint.selective_ac_option")
         if option is not None and mode == "selective":
             draft.remark(
-                f"selective recomputation by {option!r:.40}: a plan holds the policy only", "activation_checkpoint.mode"
+                f"selective recomputation by {shown(option)}: a plan holds the policy only",
+                "activation_checkpoint.mode",
             )
     elif mode:
-        draft.lacks(("memory", "activation_policy"), f"the mode is {mode!r:.40}")
+        draft.lacks(("memory", "activation_policy"), f"the mode is {shown(mode)}")
     else:
         reason = next(iter(draft.reasons("activation_checkpoint.mode")), "")
         usual = "activation_checkpoint.mode is not given: selective or none, as the version of torchtitan decides"
