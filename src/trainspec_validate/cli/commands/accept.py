@@ -106,8 +106,9 @@ def command(  # noqa: PLR0913
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. With --from
-    nothing is run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
+    short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
+    run. With --over the tools that print the state of a node are run on each, and leave nothing there.
     """
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
     from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
@@ -118,7 +119,7 @@ def command(  # noqa: PLR0913
     files.refuse_unplaced(written)
     try:
         gathered = gather(Path(profile), _Source(**source).directory_of_nodes(Path(profile)))
-        report = _judged(gathered, output or f"{profile} with nodes")
+        report, gathered = _judged(gathered, output or f"{profile} with nodes")
     except InputError as error:
         raise Failure.of(error) from error
     texts = {} if output is None else {output: gathered.text}
@@ -215,16 +216,16 @@ def _write(texts: Mapping[Path, str], *, force: bool) -> None:
         raise cannot_write(next(iter(texts)), error) from error
 
 
-def _judged(gathered: Gathered, name: str) -> Report:
-    """The report on the profile with its nodes."""
-    from trainspec_validate.checking.selection import Selection  # noqa: PLC0415
+def _judged(gathered: Gathered, name: str) -> tuple[Report, Gathered]:
+    """The report on the profile with its nodes and on the streams of runs, and what is gathered with its failures."""
     from trainspec_validate.pipeline.acceptance import REQUIREMENTS  # noqa: PLC0415
+    from trainspec_validate.pipeline.acceptance_runs import judged  # noqa: PLC0415
     from trainspec_validate.pipeline.inputs import Given  # noqa: PLC0415
-    from trainspec_validate.pipeline.validation import Terms, examine  # noqa: PLC0415
 
-    given = (Given(name, gathered.text.encode(), is_document=True),)
-    report = examine([], Terms(Selection(select=REQUIREMENTS), given=given, merges=False))
-    return replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    document = Given(name, gathered.text.encode(), is_document=True)
+    report, failures = judged(document, REQUIREMENTS, (*gathered.streams, *gathered.streams_of_no_node))
+    report = replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    return report, replace(gathered, failures=(*gathered.failures, *failures))
 
 
 def _statement(gathered: Gathered, report: Report, name: str) -> str:
@@ -250,7 +251,10 @@ def _statement(gathered: Gathered, report: Report, name: str) -> str:
     return dumps(
         {
             "_type": "https://in-toto.io/Statement/v1",
-            "subject": [{"name": Path(name).name, "digest": {"sha256": digest}}],
+            "subject": [
+                {"name": Path(name).name, "digest": {"sha256": digest}},
+                *({"name": one.name, "digest": {"sha256": one.digest}} for one in gathered.streams_of_no_node),
+            ],
             "predicateType": _PREDICATE,
             "predicate": predicate,
         }
