@@ -126,14 +126,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"{directory.as_posix()}: {reason_of(error)}") from error
-    places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    if len(places) > _MOST_NODES.most:
-        raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
-    if not places:
-        raise InputError(f"{directory.as_posix()}: has no directory of a node; put the files of each node into one")
-    odd = next((place.name for place in places if not _NAME.fullmatch(place.name)), None)
-    if odd is not None:
-        raise InputError(f"{directory.as_posix()}: {odd!r} is no name of a node (letters, digits and . _ + -)")
+    places = _places(directory, entries)
     failures: list[str] = []
     budget = Count(_MOST_FILES), Count(_MOST_FACTS)
     try:
@@ -157,6 +150,23 @@ def gather(profile: Path, directory: Path) -> Gathered:
         streams=tuple(stream for node in nodes for stream in node.streams),
         streams_of_no_node=tuple(runs),
     )
+
+
+def _places(directory: Path, entries: Iterable[os.DirEntry[str]]) -> list[Path]:
+    """The directories of nodes.
+
+    Raises:
+        InputError: there is none, or more than the limit, or a name is none of a node.
+    """
+    places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    if len(places) > _MOST_NODES.most:
+        raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
+    if not places:
+        raise InputError(f"{directory.as_posix()}: has no directory of a node; put the files of each node into one")
+    odd = next((place.name for place in places if not _NAME.fullmatch(place.name)), None)
+    if odd is not None:
+        raise InputError(f"{directory.as_posix()}: {odd!r} is no name of a node (letters, digits and . _ + -)")
+    return places
 
 
 def _profile(path: Path) -> Mapping[str, Any]:
