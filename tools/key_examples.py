@@ -23,7 +23,16 @@ OBSERVED: dict[str, dict[str, Any]] = {
     # NVLink 4 has 18 links at each H100, whose clock ends at 1,980 MHz: NVIDIA H100 architecture, `nvidia-smi -q`.
     "DeviceObservation": {
         "num_active_links": 18,
+        "least_link_bytes_per_second": 26.562e9,
         "clock_limit_hertz": 1.98e9,
+        # leptonai/gpud, test data, `nvidia-smi -q` of an H100 with driver 535.161.08: to the power limit.
+        "serial_number": "1650124031592",
+        "host_link_most_lanes": 16,
+        "host_link_generation": 5,
+        "memory_bytes": 85_520_809_984,
+        "ecc_enabled": True,
+        "application_clock_hertz": 1.98e9,
+        "power_limit_watts": 700,
         "num_uncorrected_errors": 0,
         "faults": ["xid:79", "row-remap:failure"],
     },
@@ -32,6 +41,7 @@ OBSERVED: dict[str, dict[str, Any]] = {
         "group": "ESC8000A-E12",
         "driver": "535.154.05",
         "failed_checks": ["PCIe: Fail - GPU: 3"],
+        "hosts": ["a08-p1-dgx-04-c01"],
     },
     # The output of `ibnetdiscover` in NVIDIA/topograph@e2b62507, tests, by its digest.
     "ObservedFile": {
@@ -39,7 +49,13 @@ OBSERVED: dict[str, dict[str, Any]] = {
         "digest": "sha256:030c9519c73aca217ab10d38c9481eb820eff222402f3b5cc2d49d2a241f46d1",
     },
     # A port of NDR, 400 Gb/s, of a ConnectX-7.
-    "PortObservation": {"device": "mlx5_5", "rate_bytes_per_second": 50e9, "firmware": "28.42.1000"},
+    "PortObservation": {
+        "device": "mlx5_5",
+        "rate_bytes_per_second": 50e9,
+        "link_layer": "infiniband",
+        "firmware": "28.42.1000",
+        "node_guid": "a088c20300e3162c",
+    },
 }
 """Keys of what tools of a real machine report."""
 

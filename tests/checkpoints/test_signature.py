@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.trees import build
 from trainspec_validate.checkpoints import signature
+from trainspec_validate.checkpoints.envelope import SignatureError
 from trainspec_validate.checkpoints.read import read_checkpoint
 from trainspec_validate.cli.toolbox import command as toolbox
 
@@ -166,5 +167,5 @@ def test_garbage_is_refused_with_a_reason(tmp_path_factory: pytest.TempPathFacto
     root = tmp_path_factory.mktemp("garbage") / "step-1"
     build(root, "model.safetensors  safetensors weight=F32[4]\ntrainspec-manifest.json  sealed\n")
     (root / "model.sig").write_bytes(content)
-    with pytest.raises(signature.SignatureError, match="signature"):
+    with pytest.raises(SignatureError, match="signature"):
         signature.read(read_checkpoint(root))

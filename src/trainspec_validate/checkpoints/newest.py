@@ -336,16 +336,27 @@ def _judge(
         faults += [_words(each) for each in _findings(checkpoint, _CONTENT)]
         faults += (f"{checkpoint.place(place)}: {words}" for place, words in unwritten_ends(checkpoint))
     faults += () if faults else _changed(checkpoint)
-    notes += [f"{checkpoint.place(place)}: {words}" for place, (words, _) in checkpoint.doubts.items()]
-    if not faults:
+    notes += _noted(checkpoint, path, older, terms, is_good=not faults)
+    return Judgement(path, tuple(faults), tuple(notes))
+
+
+def _noted(
+    checkpoint: Checkpoint, path: str, older: Sequence[Candidate], terms: _Terms, *, is_good: bool
+) -> Iterator[str]:
+    """What is said of a checkpoint and does not refuse it."""
+    for place, (words, _) in checkpoint.doubts.items():
+        yield f"{checkpoint.place(place)}: {words}"
+    if is_good:
         before = list(_read(older))
         for note in (counted_behind, not_compared, changed_tensors):
-            notes += [f"{checkpoint.place(place)}: {words}" for place, words in note(checkpoint, before)]
-        notes += [f"{path}: {words}" for words in stale_weights(checkpoint, terms.beside)]
-    notes += [f"{checkpoint.place(path)}: {why}" for path, why in (*checkpoint.uncovered, *broken_seals(checkpoint))]
+            for place, words in note(checkpoint, before):
+                yield f"{checkpoint.place(place)}: {words}"
+        for words in stale_weights(checkpoint, terms.beside):
+            yield f"{path}: {words}"
+    for place, why in (*checkpoint.uncovered, *broken_seals(checkpoint)):
+        yield f"{checkpoint.place(place)}: {why}"
     if checkpoint.manifest is None:
-        notes.append(f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed")
-    return Judgement(path, tuple(faults), tuple(notes))
+        yield f"{path}: there is no {checkpoint.manifest_name}, so not every changed byte is noticed"
 
 
 def _read(older: Sequence[Candidate]) -> Iterator[Checkpoint]:

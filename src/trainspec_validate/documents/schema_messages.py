@@ -28,6 +28,7 @@ FORMS: Final = {
     DAY: "write a day of the calendar in this century as year-month-day, such as 2026-01-31",
     r"^[a-z0-9]+(\.[a-z0-9-]+)+$": "use a domain name of yours from right to left, such as org.example",
     "^[a-z][A-Za-z0-9_]*([.][A-Za-z0-9_-]+)*$": "write the keys from the top, joined by dots: parallelism.context",
+    "^[0-9a-f]{16}$": "write 16 hexadecimal digits in lower case",
     "^sha256:[0-9a-f]{64}$": "write sha256: and 64 hexadecimal digits in lower case",
 }
 """Every pattern of the schemas of documents, in words."""

@@ -76,9 +76,15 @@ def judged(document: Given, requirements: tuple[str, ...], runs: Sequence[RunStr
     try:
         report = examine(streams, terms)
     except PartialInputError as error:
-        report, failures = error.report, tuple(map(str, error.args))
+        report, failures = error.report, tuple(_below(str(one), runs) for one in error.args)
     findings = tuple(finding for finding in report.findings if finding.path not in streams or _counts(finding))
     return replace(report, findings=findings, unjudged=(*report.unjudged, *_without_stragglers(report))), failures
+
+
+def _below(failure: str, runs: Sequence[RunStream]) -> str:
+    """Why a stream could not be read, with its name below the directory of the nodes."""
+    mine = next((one for one in runs if failure.startswith(f"{one.path.as_posix()}:")), None)
+    return failure if mine is None else mine.name + failure.removeprefix(mine.path.as_posix())
 
 
 def _requirements(index: Index) -> Iterator[str]:

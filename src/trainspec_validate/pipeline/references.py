@@ -84,12 +84,15 @@ def referenced_files(
 
 
 def other_cluster(plan: Member, cluster: Member) -> str:
-    """That a plan refers to another cluster profile than one that is given for it; empty where it does not."""
+    """That a plan refers to another cluster profile than one that is given for it; empty where it does not.
+
+    A name counts before a file: a profile of that name may be a copy in another place.
+    """
     reference = next((link.reference for link in links(plan) if link.kind is ClusterProfile), None)
     if reference is None:
         return ""
     name = cluster.document.metadata.name
-    if reference.file:
+    if reference.file and not reference.name:
         wanted = Path(plan.path).parent / reference.file
         if os.path.realpath(wanted) != os.path.realpath(cluster.path):
             return f"the plan is for the cluster in {_cut(os.path.normpath(wanted))}, not for {cluster.path}"

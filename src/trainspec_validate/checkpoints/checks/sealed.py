@@ -8,6 +8,7 @@ from shlex import quote
 from trainspec_validate.checkpoints import signature
 from trainspec_validate.checkpoints.checks import Checkpoint, CheckpointPolicy, NotApplicable, Series, Violation, check
 from trainspec_validate.checkpoints.compare import absent_files, changed_files, unlisted_files
+from trainspec_validate.checkpoints.envelope import SignatureError
 from trainspec_validate.checkpoints.payload import compared
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME
 
@@ -99,7 +100,7 @@ def signature_covers_manifest(series: Series) -> Iterator[Violation]:
     for one in signed:
         try:
             wrong = list(signature.differences(one, signature.read(one)))
-        except signature.SignatureError as error:
+        except SignatureError as error:
             wrong = [str(error)]
         for words in wrong:
             remedy = "find out which of the two is older; whoever vouches for the files signs them again"

@@ -6,7 +6,7 @@ import os
 import re
 import struct
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,7 +160,20 @@ def header(path: Path) -> tuple[int, Mapping[str, Any]]:
         value = read_json(content)
     except UnreadableError as error:
         raise type(error)(f"has a header that {error}") from error
+    if b"\\u" in content:
+        _check_texts(value)
     return length, value
+
+
+def _check_texts(value: Mapping[str, Any]) -> None:
+    """Refuse halves of a character, which JSON can spell and the library does not read."""
+    told = value.get("__metadata__")
+    texts = [*told, *told.values()] if isinstance(told, dict) else []
+    try:
+        for text in (*value, *texts):
+            str(text).encode()
+    except UnicodeEncodeError as error:
+        raise UnreadableError("has a header with half a character (a lone surrogate)") from error
 
 
 def tensors_in(value: Mapping[str, Any]) -> Iterator[Tensor]:
@@ -186,11 +199,23 @@ def _tensor(name: str, entry: Any) -> Tensor:
         raise UnreadableError(f"has a tensor {name!r} of type {dtype!r}, which the format does not have")
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != len(("begin", "end")):
         raise UnreadableError(f"has a tensor {name!r} with a shape or offsets that are no whole numbers from 0")
+    if _overflows(shape):
+        raise UnreadableError(f"has a tensor {name!r} whose shape {shown(shape)} has more elements than can be counted")
     begin, end = offsets
     if volume(shape) * bits != (end - begin) * 8:
         words = f"has a tensor {name!r} of type {dtype} and shape {shown(shape)} that spans {end - begin:,} bytes"
         raise UnreadableError(f"{words}, not {volume(shape) * bits // 8:,}")
     return Tensor(name, dtype, tuple(shape), begin, end)
+
+
+def _overflows(shape: Iterable[int]) -> bool:
+    """Whether the library, which multiplies in 64 bits from the left, refuses a shape."""
+    found = 1
+    for size in shape:
+        found *= size
+        if found >= 1 << 64:
+            return True
+    return False
 
 
 def _are_counts(value: Any) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,15 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.system.boundary import InputError
 
 if TYPE_CHECKING:
+    from trainspec_validate.cli.commands.acceptance_statement import Judge
     from trainspec_validate.interop.collect import Tool
     from trainspec_validate.model.finding import Report
     from trainspec_validate.pipeline.acceptance import Gathered
 
-_PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
 _WAYS = ("local", "ssh", "slurm", "kubernetes")
 """Of `interop.collect`, named here so that --help loads nothing."""
+
+_KEY = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -33,13 +34,16 @@ Examples:
   trainspec accept cluster.yaml --from gathered/
   trainspec accept cluster.yaml --over ssh --node 'node[01-16]' --into gathered/
   trainspec accept cluster.yaml --over slurm --into gathered/ --also 'dcgmi.txt=dcgmi diag -r 3'
-  trainspec accept cluster.yaml --from gathered/ --output accepted.yaml --statement accepted.json
+  trainspec accept cluster.yaml --from gathered/ --output accepted.yaml --statement statement.json
   trainspec accept cluster.yaml --from gathered/ --verify accepted.yaml
+  trainspec accept cluster.yaml --from gathered/ --statement statement.json --signing-key key.pem
+  trainspec accept cluster.yaml --from gathered/ --verify statement.json --public-key key.pub.pem
+  trainspec accept cluster.yaml --from gathered/ --countersign statement.json --signing-key other.pem
 
 \b
 Exit codes:
   0  every node is as declared, in what the files state
-  1  a node differs, did not answer or is absent; or --verify found another result
+  1  a node differs, did not answer or is absent; or --verify or --countersign found another result or signature
   2  wrong use, or a file that cannot be read
   3  a mistake of ours; please report it
 """
@@ -83,9 +87,30 @@ Exit codes:
     type=click.Path(dir_okay=False),
     metavar="FILE",
     callback=terminal.no_standard_output,
-    help="Where to write what is to sign.",
+    help="Where to write the in-toto statement on the result.",
 )
-@click.option("--verify", type=click.Path(dir_okay=False), metavar="FILE", help="Compare with what --output wrote.")
+@click.option("--signing-key", type=_KEY, metavar="FILE", help="Sign it: private key in PEM, on an elliptic curve.")
+@click.option(
+    "--countersign",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Add the signature of --signing-key to what --statement wrote.",
+)
+@click.option(
+    "--verify",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Compare with what --output or --statement wrote. Repeatable.",
+)
+@click.option(
+    "--public-key",
+    "public_keys",
+    type=_KEY,
+    multiple=True,
+    metavar="FILE",
+    help="Key in PEM that must have signed what --verify names. Repeatable.",
+)
 @click.option(
     "--format",
     "notation",
@@ -98,7 +123,10 @@ def command(  # noqa: PLR0913
     profile: str,
     output: str | None,
     statement: str | None,
-    verify: str | None,
+    signing_key: Path | None,
+    countersign: Path | None,
+    verify: tuple[Path, ...],
+    public_keys: tuple[Path, ...],
     notation: str | None,
     force: bool,
     **source: Any,
@@ -109,29 +137,76 @@ def command(  # noqa: PLR0913
     dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
     short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
     run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+
+    With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
+    signed and verified only where the profile and the files give the same one.
     """
-    from trainspec_validate.cli.commands import files  # noqa: PLC0415
-    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+    from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
 
-    written = [Path(name) for name in (output, statement) if name is not None]
-    files.refuse_present(written, force=force)
-    files.refuse_unplaced(written)
-    try:
-        gathered = gather(Path(profile), _Source(**source).directory_of_nodes(Path(profile)))
-        report, gathered = _judged(gathered, output or f"{profile} with nodes")
-    except InputError as error:
-        raise Failure.of(error) from error
+    _check_options(statement, signing_key, countersign, verify, public_keys)
+    keys = acceptance_statement.keys(signing_key, public_keys)
+    _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
+    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes")
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
-        texts[statement] = _statement(gathered, report, output or "accepted.yaml")
+        texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
     _write({Path(name): text for name, text in texts.items()}, force=force)
     terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
-    is_same = verify is None or _is_same(Path(verify), gathered)
+    is_same = _holds(acceptance_statement.Judge(gathered, report, keys), verify, countersign)
     if gathered.failures:
         raise Failure(*gathered.failures)
     if report.findings or not is_same:
         click.get_current_context().exit(terminal.FINDINGS)
+
+
+def _refuse_places(paths: Sequence[Path], *, force: bool) -> None:
+    """Refuse places that nothing can be written to, before anything is gathered."""
+    from trainspec_validate.cli.commands import files  # noqa: PLC0415
+
+    files.refuse_present(paths, force=force)
+    files.refuse_unplaced(paths)
+
+
+def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Report]:
+    """What the files of the nodes show, and the report on it."""
+    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+
+    try:
+        gathered = gather(profile, source.directory_of_nodes(profile))
+        return _judged(gathered, name)
+    except InputError as error:
+        raise Failure.of(error) from error
+
+
+def _check_options(
+    statement: str | None,
+    signing_key: Path | None,
+    countersign: Path | None,
+    verify: Sequence[Path],
+    public_keys: Sequence[Path],
+) -> None:
+    if signing_key is not None and statement is None and countersign is None:
+        raise click.UsageError("--signing-key wants --statement FILE, or --countersign FILE")
+    if countersign is not None and signing_key is None:
+        raise click.UsageError("--countersign wants --signing-key FILE")
+    if countersign is not None and statement is not None:
+        raise click.UsageError("give either --statement FILE, for a new statement, or --countersign FILE")
+    if public_keys and not verify:
+        raise click.UsageError("--public-key wants --verify STATEMENT")
+
+
+def _holds(judge: Judge, verify: Sequence[Path], countersign: Path | None) -> bool:
+    """Whether all that the call verifies holds; only then a statement is signed."""
+    is_verified = judge.is_verified(verify)
+    if countersign is None:
+        return is_verified
+    text = judge.countersigned(countersign) if is_verified else None
+    if text is None:
+        terminal.tell(f"{countersign.as_posix()}: not signed")
+        return False
+    _write({countersign: text}, force=True)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +291,8 @@ def _write(texts: Mapping[Path, str], *, force: bool) -> None:
         raise cannot_write(next(iter(texts)), error) from error
 
 
-def _judged(gathered: Gathered, name: str) -> tuple[Report, Gathered]:
-    """The report on the profile with its nodes and on the streams of runs, and what is gathered with its failures."""
+def _judged(gathered: Gathered, name: str) -> tuple[Gathered, Report]:
+    """What is gathered with the streams that cannot be read, and the report on it."""
     from trainspec_validate.pipeline.acceptance import REQUIREMENTS  # noqa: PLC0415
     from trainspec_validate.pipeline.acceptance_runs import judged  # noqa: PLC0415
     from trainspec_validate.pipeline.inputs import Given  # noqa: PLC0415
@@ -225,54 +300,4 @@ def _judged(gathered: Gathered, name: str) -> tuple[Report, Gathered]:
     document = Given(name, gathered.text.encode(), is_document=True)
     report, failures = judged(document, REQUIREMENTS, (*gathered.streams, *gathered.streams_of_no_node))
     report = replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
-    return report, replace(gathered, failures=(*gathered.failures, *failures))
-
-
-def _statement(gathered: Gathered, report: Report, name: str) -> str:
-    """An in-toto statement about the bytes of the document, for the parties to sign."""
-    from trainspec_validate.report.places import dumps  # noqa: PLC0415
-
-    found = sorted({finding.requirement for finding in report.findings})
-    digest = sha256(gathered.text.encode()).hexdigest()
-    others = [one for one in report.unjudged if one not in gathered.unjudged]
-    rest = [*gathered.failures, *(f"{one.path} {one.reason}" for one in others)]
-    unjudged = [
-        *({"node": node, "facts": list(facts)} for node, facts in gathered.open.items()),
-        *([{"facts": rest}] if rest else []),
-    ]
-    warned = {*gathered.open_requirements, *(one for reason in others for one in reason.requirements)}
-    predicate = {
-        "result": "FAILED" if found else "WARNED" if unjudged else "PASSED",
-        "configuration": [],
-        "warnedTests": sorted(warned.difference(found)),
-        "failedTests": found,
-        "unjudged": unjudged,
-    }
-    return dumps(
-        {
-            "_type": "https://in-toto.io/Statement/v1",
-            "subject": [
-                {"name": Path(name).name, "digest": {"sha256": digest}},
-                *({"name": one.name, "digest": {"sha256": one.digest}} for one in gathered.streams_of_no_node),
-            ],
-            "predicateType": _PREDICATE,
-            "predicate": predicate,
-        }
-    )
-
-
-def _is_same(path: Path, gathered: Gathered) -> bool:
-    """Whether a document is that of these files; tells the first line that differs."""
-    from trainspec_validate.documents.load import LoadError, read_file  # noqa: PLC0415
-
-    try:
-        before = read_file(path).decode("utf-8", "replace")
-    except LoadError as error:
-        raise Failure(f"{path.as_posix()}: {error.message}") from error
-    if before == gathered.text:
-        terminal.tell(f"{path.as_posix()}: verified, sha256 {sha256(before.encode()).hexdigest()}")
-        return True
-    lines = zip([*before.split("\n"), ""], [*gathered.text.split("\n"), ""], strict=False)
-    number = next((n for n, (one, other) in enumerate(lines, 1) if one != other), 1)
-    terminal.tell(f"{path.as_posix()}:{number}: differs from what the profile and the files give")
-    return False
+    return replace(gathered, failures=(*gathered.failures, *failures)), report

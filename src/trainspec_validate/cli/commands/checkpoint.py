@@ -12,6 +12,7 @@ import click
 
 from trainspec_validate._version import __version__
 from trainspec_validate.checkpoints import compare, hashing, signature
+from trainspec_validate.checkpoints.envelope import SignatureError
 from trainspec_validate.checkpoints.formats import manifest as manifests
 from trainspec_validate.checkpoints.inventory import inventory
 from trainspec_validate.checkpoints.leftovers import forgiven, leftovers
@@ -172,14 +173,14 @@ def _tell_leftovers(checkpoint: Checkpoint, paths: list[str]) -> None:
 def _signer(path: Path) -> Callable[[Checkpoint], Path]:
     try:
         return signature.signer(path)
-    except signature.SignatureError as error:
+    except SignatureError as error:
         raise Failure(str(error)) from error
 
 
 def _sign(root: Path, sign: Callable[[Checkpoint], Path]) -> None:
     try:
         sign(_sealed(root))
-    except signature.SignatureError as error:
+    except SignatureError as error:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"{root}: cannot be written: {reason_of(error)}") from error
@@ -270,7 +271,7 @@ def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
     try:
         found = signature.read(checkpoint)
         yield from (f"{place}: {words}" for words in signature.differences(checkpoint, found))
-    except signature.SignatureError as error:
+    except SignatureError as error:
         yield f"{place}: {error}"
         return
     if key is None:
@@ -279,7 +280,7 @@ def _wrong_signature(checkpoint: Checkpoint, key: Path | None) -> Iterator[str]:
     try:
         if not signature.is_made_by(found, key):
             yield f"{place}: the signature was not made by the key of {key}"
-    except signature.SignatureError as error:
+    except SignatureError as error:
         raise Failure(str(error)) from error
 
 
