@@ -275,7 +275,8 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
     >>> subjects_in_words([Subject(3, "node-1", None)]), subjects_in_words([Subject(None, "node-1", "GPU-3f")])
     ('rank 3 of node-1', 'device GPU-3f of node-1')
     """
-    ranks, devices, hosts, homes = set(), set(), set(), set()
+    ranks, devices, hosts = set(), set(), set()
+    homes: set[str] = set()
     for rank, host, device in subjects:
         if rank is not None:
             ranks.add(rank)
