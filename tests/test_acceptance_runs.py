@@ -79,13 +79,32 @@ def test_documents_hold_the_digest_of_each_stream(tmp_path: Path) -> None:
     assert "verified" in again.output
 
 
-def test_errors_of_a_stream_are_errors_of_the_acceptance(tmp_path: Path) -> None:
+def test_what_a_stream_shows_of_devices_is_an_error(tmp_path: Path) -> None:
+    """A profile of eight devices a node, and seven of them in the stream of a node."""
+    devices = Stream("devices", ("device",), host="node-1")
+    for k in range(1, 4):
+        for i in range(7):
+            devices.sample(30 * k, {"hw.gpu.utilization": 0.9}, device=f"GPU-{i}")
+    found = accept(tmp_path, {"node-1/devices.jsonl": text_of(devices), "node-0/run.jsonl": text_of(ranks_of(0))})
+    assert (found.exit_code, "error[TS-TEL-081]" in found.output) == (1, True), found.output
+
+
+def test_errors_of_records_say_nothing_against_the_machine(tmp_path: Path) -> None:
+    """They are named, since values of the stream are lost."""
     broken = text_of(ranks_of(1)).replace(": 5.0", ": NaN", 1)
     found = accept(tmp_path, {"node-0/run.jsonl": text_of(ranks_of(0)), "node-1/run.jsonl": broken})
-    assert found.exit_code == 1
-    lines = [line for line in found.output.splitlines() if "error[TS-TEL-" in line]
-    assert lines, found.output
-    assert all("node-1/run.jsonl" in line for line in lines), lines
+    assert found.exit_code == 0, found.output
+    told = [line for line in found.output.splitlines() if "has records that are not read" in line]
+    assert len(told) == 1, found.output
+    assert "node-1/run.jsonl" in told[0]
+
+
+def test_an_acceptance_without_streams_judges_no_straggler(tmp_path: Path) -> None:
+    found = accept(tmp_path, {}, "--statement", f"{tmp_path}/s.json")
+    assert found.exit_code == 0, found.output
+    assert "names no straggler: no stream of a training run" in " ".join(found.output.split())
+    predicate = json.loads((tmp_path / "s.json").read_text(encoding="utf-8"))["predicate"]
+    assert "TS-TEL-035" in predicate["warnedTests"], predicate
 
 
 def test_a_run_without_times_of_ranks_names_no_straggler(tmp_path: Path) -> None:

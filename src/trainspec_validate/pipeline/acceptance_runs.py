@@ -8,8 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from trainspec_validate.checking.selection import Selection
-from trainspec_validate.model.finding import Finding, Report, Severity, Unjudged
-from trainspec_validate.model.requirements import Index, load_index
+from trainspec_validate.model.finding import Finding, Report, Unjudged
 from trainspec_validate.pipeline.detect import detect
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.pipeline.inputs import Given
@@ -18,8 +17,20 @@ from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat
 
 _STRAGGLER = "TS-TEL-035"
-_GIVEN = frozenset({"ClusterProfile"})
-"""What an acceptance has for the checks of streams, which may want a plan or a policy."""
+_OF_THE_MACHINE = (
+    _STRAGGLER,
+    "TS-TEL-028",  # devices that report less than others
+    "TS-TEL-050",  # clocks of hosts
+    "TS-TEL-068",  # memory of devices, and the next three: as the profile has it
+    "TS-TEL-080",
+    "TS-TEL-081",
+    "TS-TEL-083",
+    "TS-TEL-085",  # errors of devices
+    "TS-TEL-087",
+)
+"""Checks of streams that say something of the machine. All others judge the program and how it reports."""
+_OF_RECORDS = ("TS-TEL-001", "TS-TEL-015")
+"""Checks of records and values that cannot be read, so that the former miss something."""
 _PIECE_BYTES = 1_048_576
 
 
@@ -64,21 +75,25 @@ def _digest(path: Path) -> str:
 
 
 def judged(document: Given, requirements: tuple[str, ...], runs: Sequence[RunStream]) -> tuple[Report, tuple[str, ...]]:
-    """The report on a profile with its nodes by these requirements, and on streams by what is an error in a run.
+    """The report on a profile with its nodes by these requirements, and on streams by what they show of the machine.
 
     Returns:
-        The report, with a finding for each straggler, and why streams could not be read.
+        The report, with a finding for each straggler, and why streams could not be read. Streams with records that
+        cannot be read are among what is not judged.
     """
     streams = [stream.path.as_posix() for stream in runs]
-    of_runs = tuple(_requirements(load_index())) if streams else ()
+    of_runs = (*_OF_THE_MACHINE, *_OF_RECORDS) if streams else ()
     terms = Terms(Selection(select=(*requirements, *of_runs)), given=(document,), merges=False)
     failures: tuple[str, ...] = ()
     try:
         report = examine(streams, terms)
     except PartialInputError as error:
         report, failures = error.report, tuple(_below(str(one), runs) for one in error.args)
-    findings = tuple(finding for finding in report.findings if finding.path not in streams or _counts(finding))
-    return replace(report, findings=findings, unjudged=(*report.unjudged, *_without_stragglers(report))), failures
+    findings = tuple(one for one in report.findings if one.requirement not in _OF_RECORDS)
+    others = [one for one in report.findings if one.requirement in _OF_RECORDS]
+    open_ones = _without_stragglers(report) if streams else _without_streams(document.name)
+    unjudged = (*report.unjudged, *_of_records(others), *open_ones)
+    return replace(report, findings=findings, unjudged=unjudged), failures
 
 
 def _below(failure: str, runs: Sequence[RunStream]) -> str:
@@ -87,17 +102,19 @@ def _below(failure: str, runs: Sequence[RunStream]) -> str:
     return failure if mine is None else mine.name + failure.removeprefix(mine.path.as_posix())
 
 
-def _requirements(index: Index) -> Iterator[str]:
-    """The checks of streams that want no plan or policy and find errors, and that of stragglers."""
-    for one in index.by_id.values():
-        is_judged = one.severity is Severity.ERROR or one.id == _STRAGGLER
-        if one.check == "stream" and is_judged and _GIVEN.issuperset(one.documents):
-            yield one.id
+def _of_records(findings: Sequence[Finding]) -> Iterator[Unjudged]:
+    """The streams with records or values that cannot be read."""
+    for path in dict.fromkeys(finding.path for finding in findings):
+        first, *more = [finding for finding in findings if finding.path == path]
+        others = f", and {len(more)} more" if more else ""
+        reason = f"has records that are not read: {first.message}{others}"
+        yield Unjudged(path, reason, "`trainspec-validate` shows them", _OF_THE_MACHINE)
 
 
-def _counts(finding: Finding) -> bool:
-    """Whether a finding on a stream says something against the cluster."""
-    return finding.severity is Severity.ERROR or finding.requirement == _STRAGGLER
+def _without_streams(name: str) -> Iterator[Unjudged]:
+    reason = "names no straggler: no stream of a training run is among the files"
+    remedy = "run a short training job, and add the step times of its ranks"
+    yield Unjudged(name, reason, remedy, (_STRAGGLER,))
 
 
 def _without_stragglers(report: Report) -> Iterator[Unjudged]:
