@@ -136,9 +136,10 @@ def gather(profile: Path, directory: Path) -> Gathered:
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
     absent = _not_stated(data, observed, nodes)
-    found = list(notes(data, observed, _declared(data)))
-    told = (Unjudged(directory.as_posix(), note.reason, note.remedy, ()) for note in found)
     runs = [stream for entry in entries if (stream := _of_no_node(entry, directory)) is not None]
+    has_streams = bool(runs) or any(node.streams for node in nodes)
+    found = list(notes(data, observed, _declared(data), has_streams=has_streams))
+    told = (Unjudged(directory.as_posix(), note.reason, note.remedy, note.covers) for note in found)
     return Gathered(
         plain_text(document),
         len(nodes),

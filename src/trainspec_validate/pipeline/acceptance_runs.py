@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.model.finding import Finding, Report, Unjudged
+from trainspec_validate.pipeline.acceptance_notes import STRAGGLER
 from trainspec_validate.pipeline.detect import detect
 from trainspec_validate.pipeline.files import File
 from trainspec_validate.pipeline.inputs import Given
@@ -16,9 +17,8 @@ from trainspec_validate.pipeline.validation import PartialInputError, Terms, exa
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat
 
-_STRAGGLER = "TS-TEL-035"
 _OF_THE_MACHINE = (
-    _STRAGGLER,
+    STRAGGLER,
     "TS-TEL-028",  # devices that report less than others
     "TS-TEL-050",  # clocks of hosts
     "TS-TEL-068",  # memory of devices, and the next three: as the profile has it
@@ -91,8 +91,7 @@ def judged(document: Given, requirements: tuple[str, ...], runs: Sequence[RunStr
         report, failures = error.report, tuple(_below(str(one), runs) for one in error.args)
     findings = tuple(one for one in report.findings if one.requirement not in _OF_RECORDS)
     others = [one for one in report.findings if one.requirement in _OF_RECORDS]
-    open_ones = _without_stragglers(report) if streams else _without_streams(document.name)
-    unjudged = (*report.unjudged, *_of_records(others), *open_ones)
+    unjudged = (*report.unjudged, *_of_records(others), *_without_stragglers(report))
     return replace(report, findings=findings, unjudged=unjudged), failures
 
 
@@ -111,17 +110,11 @@ def _of_records(findings: Sequence[Finding]) -> Iterator[Unjudged]:
         yield Unjudged(path, reason, "`trainspec-validate` shows them", _OF_THE_MACHINE)
 
 
-def _without_streams(name: str) -> Iterator[Unjudged]:
-    reason = "names no straggler: no stream of a training run is among the files"
-    remedy = "run a short training job, and add the step times of its ranks"
-    yield Unjudged(name, reason, remedy, (_STRAGGLER,))
-
-
 def _without_stragglers(report: Report) -> Iterator[Unjudged]:
     """The runs in which no straggler can be named, unless that is said with other requirements."""
-    said = {one.path for one in report.unjudged if _STRAGGLER in one.requirements}
+    said = {one.path for one in report.unjudged if STRAGGLER in one.requirements}
     for run in report.coverage:
-        reason = dict(run.not_judged).get(_STRAGGLER)
+        reason = dict(run.not_judged).get(STRAGGLER)
         if reason is not None and said.isdisjoint(run.files):
             remedy = "let each rank report its step time"
-            yield Unjudged(run.files[0], f"names no straggler: {reason}", remedy, (_STRAGGLER,))
+            yield Unjudged(run.files[0], f"names no straggler: {reason}", remedy, (STRAGGLER,))

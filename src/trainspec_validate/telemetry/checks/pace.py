@@ -36,7 +36,7 @@ DURATION = "train.step.duration"
 COMPUTE = "train.step.phase.time{train.phase=forward_backward}"
 """Time of a rank that no other rank is waited for in; that of a whole step is the same for ranks that wait."""
 ALIKE = 0.02
-"""Spread of the step times of ranks that wait for each other, of their mean; 0.1 % in a job with a rank at half speed."""
+"""Spread of the step times of ranks that wait for each other, of their mean: 0.1 % in a job with a slow rank."""
 SLOW_FACTOR = 1.5
 """Times the median that makes a rank slow; four of ten workers of one public job were above it in 90 % of updates."""
 SLOW_SHARE = 0.1
