@@ -19,7 +19,7 @@ from trainspec_validate.system.boundary import InputError
 if TYPE_CHECKING:
     from trainspec_validate.cli.commands.acceptance_statement import Judge
     from trainspec_validate.interop.collect import Tool
-    from trainspec_validate.model.finding import Report
+    from trainspec_validate.model.finding import Report, Unjudged
     from trainspec_validate.pipeline.acceptance import Gathered
 
 _WAYS = ("local", "ssh", "slurm", "kubernetes")
@@ -117,7 +117,7 @@ Exit codes:
     type=click.Choice(["concise", "full", "json", "sarif", "junit"]),
     help="Form of the report. Default: full at a terminal, else concise.",
 )
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and accept in spite of errors of the profile.")
 def command(  # noqa: PLR0913
     *,
     profile: str,
@@ -139,7 +139,8 @@ def command(  # noqa: PLR0913
     run. With --over the tools that print the state of a node are run on each, and leave nothing there.
 
     With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
-    signed and verified only where the profile and the files give the same one.
+    signed and verified only where the profile and the files give the same one. A profile with errors contradicts itself
+    and is refused, before anything is gathered.
     """
     from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
@@ -147,7 +148,9 @@ def command(  # noqa: PLR0913
     _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
     _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
+    errors = _errors(Path(profile), is_allowed=force)
     gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes")
+    report = replace(report, unjudged=(*errors, *report.unjudged))
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
         texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
@@ -166,6 +169,23 @@ def _refuse_places(paths: Sequence[Path], *, force: bool) -> None:
 
     files.refuse_present(paths, force=force)
     files.refuse_unplaced(paths)
+
+
+def _errors(profile: Path, *, is_allowed: bool) -> list[Unjudged]:
+    """What errors of a profile leave open, where they are allowed.
+
+    Raises:
+        Failure: there are errors, or the profile cannot be read.
+    """
+    from trainspec_validate.pipeline.acceptance_profile import errors, unjudged  # noqa: PLC0415
+
+    try:
+        found = errors(profile)
+    except InputError as error:
+        raise Failure.of(error) from error
+    if found and not is_allowed:
+        raise Failure(*found, "correct the profile, or accept in spite of its errors with --force")
+    return [unjudged(profile, found)] if found else []
 
 
 def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Report]:
