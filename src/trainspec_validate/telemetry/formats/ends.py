@@ -78,14 +78,19 @@ _NEEDLES: Final = (
 )
 """Parts of the signs: a line has one of them where it has a sign."""
 _TRACEBACK, _FRAME = b"Traceback (most recent call last)", b'  File "'
+_LAUNCHED: Final = rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}"
+"""The host and the ranks that launchers write before a line."""
 _EXCEPTION: Final = re.compile(
-    rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}?[ \t]{0,8}"
+    _LAUNCHED + rb"?[ \t]{0,8}"
     rb"(?P<said>(?:[A-Za-z_]\w{0,80}\.){0,12}(?:Exception|"
     rb"[A-Za-z_]\w{0,80}(?:Error|Exception|Exit|Expired|Timeout|Iteration|Interrupt))(?:: .{0,200}|\s*$))"
 )
-"""The last line of a traceback, behind the host and the ranks that launchers wrote before it, or indented by one."""
-_HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in|[ \t]{0,40}(?:>>>|\.\.\.) )")
+"""The last line of a traceback, behind what launchers wrote before it, or indented by one."""
+_HANDLED: Final = re.compile(
+    _LAUNCHED + rb"?(?:--- Logging error ---|Exception ignored (?:in|on|while)\b|[ \t]{0,40}(?:>>>|\.\.\.) )"
+)
 """Begins a traceback of an exception that did not end its program, or of an example in a text."""
+_UNINDENTED: Final = re.compile(rb"(?>" + _LAUNCHED + rb")\S")
 _CHAINED: Final = re.compile(rb"\b(?:During handling of the above|The above exception was the direct cause)")
 _ORIGINAL: Final = b"Original Traceback"
 """Begins what PyTorch shows of the exception of a worker, below the one that it raised for it."""
@@ -203,6 +208,8 @@ class _Ends:
         """Whether the lines are of a traceback, whose exception comes after them."""
         self._is_handled = False
         """Whether the program says that it goes on behind this traceback."""
+        self._num_handled = 0
+        """Tracebacks still to come of which that is said: those of several ranks may be one within the other."""
         self._is_chained = False
         """Whether this traceback is of an exception that came of the one before."""
         self._before = b""
@@ -226,6 +233,7 @@ class _Ends:
             for offset, raw in lines:
                 self._line(offset, raw, has_sign=has_sign)
         else:
+            self._num_handled = int(bool(lines) and _HANDLED.match(lines[-1][1]) is not None)
             self._passed(len(lines), together)
 
     def close(self) -> None:
@@ -245,8 +253,12 @@ class _Ends:
                 self._exception = self._first = None
             self._say(offset, found[0].strip(b" \t\r:]"), "the log says: ", meaning)
             self._num_after, self._is_within = 0, False
+        elif _HANDLED.match(raw):
+            self._num_handled += 1
+            self._passed(1, raw)
         elif _TRACEBACK in raw:
-            self._is_handled = _HANDLED.match(self._before) is not None
+            self._is_handled = self._num_handled > 0
+            self._num_handled -= self._is_handled
             self._is_chained = _ORIGINAL in raw or _CHAINED.search(self._before) is not None
             self._is_within = not self._is_handled
         elif _FRAME in raw and not self._is_handled:
@@ -254,6 +266,7 @@ class _Ends:
         elif found := _EXCEPTION.match(raw):
             self._raised(offset, found["said"].strip())
         else:
+            self._num_handled = 0 if _UNINDENTED.match(raw) else self._num_handled
             self._passed(1, raw)
         self._before = raw if raw.strip() else self._before
 
