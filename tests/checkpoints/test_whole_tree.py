@@ -469,8 +469,8 @@ def edited(root: Path, change: Callable[[dict[str, object]], object]) -> Result:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda manifest: manifest.pop("kind"), "missing required field `kind`"),
-        (lambda manifest: manifest.update(kind="TrainingPlan"), "`kind`"),
+        (lambda manifest: manifest.pop("kind"), "lacks the key 'kind'"),
+        (lambda manifest: manifest.update(kind="TrainingPlan"), "is not a value of 'kind'"),
         (lambda manifest: manifest.update(unsealed=["unet/config.json"]), "'unet/config.json' is among the files with"),
         (lambda manifest: manifest.update(empty_folders=["unet"]), "'unet' is among the empty directories"),
         (lambda manifest: manifest.update(empty_folders=["unet", "scheduler/empty"]), "'unet' is among the empty"),

@@ -152,7 +152,8 @@ def test_fewer_threads_than_cores_are_told() -> None:
     ("stack", "version"),
     [
         ("CUDA 12.8, NCCL 2.25.1", "2.25.1"),
-        ([{"nccl_version": "2.22.3"}, {"nccl_version": "2.25.1"}], "2.22.3"),
+        ([{"nccl_version": "2.22.3"}, {"nccl_version": "2.25.1"}], None),
+        ([{"nccl_version": "2.22.3"}, {"nccl_version": "v2.22.3"}], "2.22.3"),
         ({"nccl_version": "v2.28.3-1"}, "2.28.3-1"),
         ({"python": "3.10"}, None),
         (None, None),

@@ -107,6 +107,16 @@ def test_rings() -> None:
     assert "1 node is in several rings" in told(fragment)
 
 
+@pytest.mark.parametrize("marks", [("false", "false"), ("true", "true")])
+def test_yaml_without_one_default_topology_leaves_nodes_and_fabrics_open(marks: tuple[str, str]) -> None:
+    entry = "- {{topology: t{}, cluster_default: {}, block: {{block_sizes: [4], blocks: [{{nodes: 'n[1-4]'}}]}}}}"
+    lines = [entry.format(number, mark) for number, mark in enumerate(marks)]
+    fragment = read_yaml(ForeignText("topology.yaml", "\n".join(lines) + "\n"))
+    assert fragment.facts == {}
+    reasons = {item.pointer: item.reason for item in fragment.unknown}
+    assert reasons[("num_nodes",)] == "the file has the topologies t0, t1, and not exactly one is the cluster_default"
+
+
 def test_yaml_takes_the_default_topology() -> None:
     text = fixture("topology.yaml")
     assert_recognised(text, YAML)

@@ -260,7 +260,7 @@ def _faults(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
     if MANIFEST_NAME not in checkpoint.files:
         yield "", f"there is no {MANIFEST_NAME}: the save was never committed"
     elif checkpoint.manifest is None:
-        yield MANIFEST_NAME, f"the manifest cannot be read: {checkpoint.manifest_problem}"
+        yield MANIFEST_NAME, f"the manifest {checkpoint.manifest_problem}"
     yield from absent_files(checkpoint)
     yield from unlisted_files(checkpoint)
     yield from ((trouble.path, trouble.message) for trouble in checkpoint.troubles if trouble.aspect in _DANGERS)

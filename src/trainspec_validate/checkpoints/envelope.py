@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,19 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 _PAYLOAD = "application/vnd.in-toto+json"
 _MOST_SIGNATURES = 64
 _SHOWN_CHARACTERS = 200
+_LACKS = re.compile(r"Object missing required field `([^`]{1,100})`?")
+_OF_KIND = re.compile(r"Expected `([^`]{1,100})`, got `([^`]{1,100})")
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "text",
+    "bytes": "text in base64",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+}
+"""Kinds of values, by the words of the converter."""
 
 
 class SignatureError(Exception):
@@ -69,6 +83,26 @@ def envelope(payload: bytes, signatures: Sequence[Signed]) -> dict[str, Any]:
     }
 
 
+def mismatch_words(error: msgspec.ValidationError) -> str:
+    """Words for a value that a record does not take, with its place.
+
+    >>> mismatch_words(msgspec.ValidationError("Expected `str`, got `int` - at `$.payloadType`"))
+    'payloadType is a whole number, where text belongs'
+    >>> mismatch_words(msgspec.ValidationError("Object missing required field `payload`"))
+    "it lacks the key 'payload'"
+    """
+    what, _, place = str(error).rstrip("`").partition(" - at `$")
+    place = place.lstrip(".") or "it"
+    if match := _LACKS.fullmatch(what):
+        return f"{place} lacks the key {match[1]!r}"
+    if what == "Invalid base64 encoded string":
+        return f"{place} is no base64"
+    if match := _OF_KIND.match(what):
+        wanted = " or ".join(_KINDS.get(word, word) for word in match[1].split(" | "))
+        return f"{place} is {_KINDS.get(match[2], match[2])}, where {wanted} belongs"
+    return f"{place} does not fit: {what}"
+
+
 def envelope_of(data: Mapping[str, Any]) -> Envelope:
     """The envelope in the values of a JSON text.
 
@@ -78,7 +112,7 @@ def envelope_of(data: Mapping[str, Any]) -> Envelope:
     try:
         found = msgspec.convert(data, Envelope)
     except msgspec.ValidationError as error:
-        raise SignatureError(f"the signature is no DSSE envelope: {error}") from error
+        raise SignatureError(f"the signature is no DSSE envelope: {mismatch_words(error)}") from error
     found.check()
     return found
 

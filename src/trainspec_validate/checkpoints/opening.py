@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,6 +20,8 @@ from trainspec_validate.checkpoints.limits import (
     UnreadableError,
     within,
 )
+from trainspec_validate.documents.load import why_not_json
+from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import reason_of, words_of
 from trainspec_validate.system.budget import Limit, OverLimitError
 
@@ -38,6 +41,7 @@ __all__ = [
     "UnreadableError",
     "check_cost",
     "check_levels",
+    "not_json_words",
     "open_file",
     "open_past_memory",
     "read_json",
@@ -102,27 +106,53 @@ def read_small(path: Path, limit: Limit = JSON_BYTES) -> bytes:
     return content
 
 
-def read_json(content: bytes) -> Any:
+def read_json(content: bytes, *, is_strict: bool = False, parse_int: Callable[[str], float] = int) -> Any:
     """The value of a JSON text; keys are unique and values are within the limits.
+
+    A byte order mark at the start is ignored, as RFC 8259 section 8.1 allows. Unless `is_strict`, NaN and Infinity are
+    numbers, which Python writes and JSON has not.
 
     Raises:
         LimitError: it holds more values or nests deeper than the limits.
-        UnreadableError: it is no such text.
+        UnreadableError: it is no such text; the words say where and what would be right.
     """
     with within():
         check_cost(content)
         check_levels(content)
     try:
-        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique)
+        numbers: dict[str, Any] = {"parse_constant": _finite, "parse_float": _finite} if is_strict else {}
+        numbers["parse_int"] = None if parse_int is int else parse_int
+        value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_unique, **numbers)
     except RecursionError as error:
         with within():
             raise OverLimitError(JSON_LEVELS) from error
     except ValueError as error:
-        raise UnreadableError(f"is no JSON: {words_of(error)}") from error
+        raise UnreadableError(not_json_words(content, error)) from error
     if _is_deeper(value, int(JSON_LEVELS.most)):
         with within():
             raise OverLimitError(JSON_LEVELS)
     return value
+
+
+def not_json_words(content: bytes, error: ValueError) -> str:
+    """Why `json` refused a text, in words that continue a sentence about the file.
+
+    >>> not_json_words(b"", ValueError()), not_json_words(b"[1", ValueError())
+    ('is empty', "is no JSON: line 1, column 1: this bracket is never closed (close it with ']')")
+    """
+    if is_blank(content):
+        return "is empty"
+    found = why_not_json(content)
+    if found is not None and found.code == "non-finite-number" and isinstance(error, json.JSONDecodeError):
+        found = None  # a number that Python takes, before the place that it refuses
+    return f"is no JSON: {found or words_of(error)}"
+
+
+def _finite(literal: str) -> float:
+    number = float(literal)
+    if not math.isfinite(number):
+        raise ValueError(f"{literal[:40]} is not a finite number")
+    return number
 
 
 def check_levels(content: bytes) -> None:

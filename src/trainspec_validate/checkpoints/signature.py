@@ -25,6 +25,7 @@ from trainspec_validate.checkpoints.envelope import (
     SignatureError,
     Signed,
     envelope,
+    mismatch_words,
     private_key,
     public_key,
 )
@@ -86,7 +87,9 @@ def read(checkpoint: Checkpoint) -> Signature:
     except UnreadableError as error:
         raise SignatureError(f"the signature {error}") from error
     except msgspec.ValidationError as error:
-        raise SignatureError(f"the signature is no bundle of the model-signing format: {error}") from error
+        raise SignatureError(
+            f"the signature is no bundle of the model-signing format: {mismatch_words(error)}"
+        ) from error
     except Exception as error:
         raise SignatureError(f"the signature {failure(error)[1]}") from error
     found.check()

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from trainspec_validate.checkpoints.limits import LimitError, UnreadableError, within
-from trainspec_validate.checkpoints.opening import check_levels, read_small
+from trainspec_validate.checkpoints.opening import check_levels, not_json_words, read_small
 from trainspec_validate.checkpoints.stated_steps import behind_its_name
 from trainspec_validate.checkpoints.view import Checkpoint
-from trainspec_validate.system.boundary import words_of
 
 _SETTINGS = "config.json"
 """End of the names of files that loaders of models read as JSON: those of the model, its adapter and its tokenizer."""
@@ -101,7 +100,7 @@ def _settings(checkpoint: Checkpoint) -> Iterator[str]:
         except LimitError as error:
             yield f"{checkpoint.place(path)}: the file {error}"
         except ValueError as error:
-            yield f"{checkpoint.place(path)}: the file is no JSON: {words_of(error)}"
+            yield f"{checkpoint.place(path)}: the file {not_json_words(content, error)}"
 
 
 def _stale(checkpoint: Checkpoint, *, is_hint: bool = False) -> Iterator[str]:

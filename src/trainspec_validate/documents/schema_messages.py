@@ -32,7 +32,11 @@ FORMS: Final = {
     "^sha256:[0-9a-f]{64}$": "write sha256: and 64 hexadecimal digits in lower case",
 }
 """Every pattern of the schemas of documents, in words."""
-_OTHER_FORMS: Final = {TIME: "write a time of the calendar in UTC, such as 2026-01-31T13:45:00Z"}
+_OTHER_FORMS: Final = {
+    TIME: "write a time of the calendar in UTC, such as 2026-01-31T13:45:00Z",
+    "^[0-9a-f]{64}$": "write 64 hexadecimal digits in lower case",
+    "^[A-Za-z0-9._:+-]+$": "use letters, digits and . _ : + - only",
+}
 """Patterns of manifests and reports."""
 _NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._+-]*$"
 _YES: Final = {**dict.fromkeys(("true", "yes", "on", "y", "1"), "true")}

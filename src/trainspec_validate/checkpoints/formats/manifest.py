@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from trainspec_validate.checkpoints.boundary import failure
@@ -12,10 +13,13 @@ from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, 
 from trainspec_validate.checkpoints.paths import fault, folded_twins, leads_to_any, shown_twins
 from trainspec_validate.checkpoints.tree import fact_of
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
-from trainspec_validate.documents.types import CheckpointManifest, SealedFile, read_manifest
-from trainspec_validate.system.boundary import OutOfMemoryError
+from trainspec_validate.documents.load import Source
+from trainspec_validate.documents.schema import SchemaFailure, failures
+from trainspec_validate.documents.types import CheckpointManifest, SchemaMismatch, SealedFile, read_manifest
+from trainspec_validate.system.boundary import OutOfMemoryError, words_of
 from trainspec_validate.system.process import memory_of_the_machine
 
+_MOST_SHOWN = 3
 _HELP = "write every path relative to the directory of the manifest, with forward slashes and without . or .."
 
 
@@ -34,13 +38,13 @@ def read(checkpoint: Checkpoint) -> None:
     try:
         with memory_of_the_machine():
             content = read_small(checkpoint.root / name)
-            manifest = read_manifest(read_json(content))
+            manifest = _manifest_of(content)
     except LimitError as error:
         checkpoint.manifest_problem = str(error)
         checkpoint.report("limits", name, f"the manifest {error}")
-    except (UnreadableError, ValueError) as error:
+    except UnreadableError as error:
         checkpoint.manifest_problem = str(error)
-        checkpoint.report("container", name, f"the manifest cannot be read: {error}", "seal it again")
+        checkpoint.report("container", name, f"the manifest {error}", "seal it again")
     except Exception as error:
         aspect, checkpoint.manifest_problem = failure(error)
         checkpoint.report(aspect, name, f"the manifest {checkpoint.manifest_problem}", "seal it again")
@@ -51,11 +55,37 @@ def read(checkpoint: Checkpoint) -> None:
             checkpoint.claim(name, manifest.step, f"{name} (step)")
 
 
+def _manifest_of(content: bytes) -> CheckpointManifest:
+    """The manifest that a text is.
+
+    Raises:
+        UnreadableError: it is none; the words name the first places where it breaks the schema.
+    """
+    data = read_json(content, is_strict=True)
+    try:
+        return read_manifest(data)
+    except SchemaMismatch as error:
+        found = list(islice(failures(CheckpointManifest.__name__, data), _MOST_SHOWN + 1))
+        if not found:
+            raise UnreadableError(f"is not valid: {words_of(error)}") from error
+        raise UnreadableError(f"is not valid: {_listed(content, data, found)}") from error
+
+
+def _listed(content: bytes, data: object, found: Sequence[SchemaFailure]) -> str:
+    text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    spans = Source("", text, data, "json").locate({(one.pointer, one.key) for one in found})
+    shown = [
+        f"line {spans[one.pointer, one.key].line}: {one.message}" + (f" ({one.help})" if one.help else "")
+        for one in found[:_MOST_SHOWN]
+    ]
+    return "; ".join([*shown, "and more"] if len(found) > _MOST_SHOWN else shown)
+
+
 def manifest_in(directory: Path) -> CheckpointManifest | None:
     """The manifest of a directory; None where it has none that can be read."""
     try:
         with memory_of_the_machine():
-            return read_manifest(read_json(read_small(directory / MANIFEST_NAME)))
+            return read_manifest(read_json(read_small(directory / MANIFEST_NAME), is_strict=True))
     except OutOfMemoryError:
         raise
     except Exception:

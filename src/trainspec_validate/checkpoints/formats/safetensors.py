@@ -157,7 +157,7 @@ def header(path: Path) -> tuple[int, Mapping[str, Any]]:
     if not content.startswith(b"{"):
         raise UnreadableError("has no header: { is missing")
     try:
-        value = read_json(content)
+        value = read_json(content, is_strict=True, parse_int=_integer if b"-0" in content else int)
     except UnreadableError as error:
         raise type(error)(f"has a header that {error}") from error
     if b"\\u" in content:
@@ -165,10 +165,16 @@ def header(path: Path) -> tuple[int, Mapping[str, Any]]:
     return length, value
 
 
+def _integer(literal: str) -> float:
+    """A number of the header; -0 is a fraction to the library, which refuses it for a size or an offset."""
+    return -0.0 if literal == "-0" else int(literal)
+
+
 def _check_texts(value: Mapping[str, Any]) -> None:
     """Refuse halves of a character, which JSON can spell and the library does not read."""
     told = value.get("__metadata__")
     texts = [*told, *told.values()] if isinstance(told, dict) else []
+    texts += [key for entry in value.values() if isinstance(entry, dict) for key in entry]
     try:
         for text in (*value, *texts):
             str(text).encode()
@@ -191,13 +197,14 @@ def tensors_in(value: Mapping[str, Any]) -> Iterator[Tensor]:
 
 
 def _tensor(name: str, entry: Any) -> Tensor:
-    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise UnreadableError(f"has a tensor {name!r} with other keys than dtype, shape and data_offsets")
+    if not isinstance(entry, dict) or not entry.keys() >= {"dtype", "shape", "data_offsets"}:
+        raise UnreadableError(f"has a tensor {name!r} without one of dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     bits = _BITS.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
         raise UnreadableError(f"has a tensor {name!r} of type {dtype!r}, which the format does not have")
-    if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != len(("begin", "end")):
+    are_sizes = isinstance(shape, list) and all(type(size) is int and 0 <= size < 1 << 64 for size in shape)
+    if not are_sizes or not _are_counts(offsets) or len(offsets) != len(("begin", "end")):
         raise UnreadableError(f"has a tensor {name!r} with a shape or offsets that are no whole numbers from 0")
     if _overflows(shape):
         raise UnreadableError(f"has a tensor {name!r} whose shape {shown(shape)} has more elements than can be counted")

@@ -134,8 +134,9 @@ def command(  # noqa: PLR0913
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. With --from
-    nothing is run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
+    short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
+    run. With --over the tools that print the state of a node are run on each, and leave nothing there.
 
     With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
     signed and verified only where the profile and the files give the same one.
@@ -173,7 +174,7 @@ def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Repo
 
     try:
         gathered = gather(profile, source.directory_of_nodes(profile))
-        return gathered, _judged(gathered, name)
+        return _judged(gathered, name)
     except InputError as error:
         raise Failure.of(error) from error
 
@@ -290,13 +291,13 @@ def _write(texts: Mapping[Path, str], *, force: bool) -> None:
         raise cannot_write(next(iter(texts)), error) from error
 
 
-def _judged(gathered: Gathered, name: str) -> Report:
-    """The report on the profile with its nodes."""
-    from trainspec_validate.checking.selection import Selection  # noqa: PLC0415
+def _judged(gathered: Gathered, name: str) -> tuple[Gathered, Report]:
+    """What is gathered with the streams that cannot be read, and the report on it."""
     from trainspec_validate.pipeline.acceptance import REQUIREMENTS  # noqa: PLC0415
+    from trainspec_validate.pipeline.acceptance_runs import judged  # noqa: PLC0415
     from trainspec_validate.pipeline.inputs import Given  # noqa: PLC0415
-    from trainspec_validate.pipeline.validation import Terms, examine  # noqa: PLC0415
 
-    given = (Given(name, gathered.text.encode(), is_document=True),)
-    report = examine([], Terms(Selection(select=REQUIREMENTS), given=given, merges=False))
-    return replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    document = Given(name, gathered.text.encode(), is_document=True)
+    report, failures = judged(document, REQUIREMENTS, (*gathered.streams, *gathered.streams_of_no_node))
+    report = replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    return replace(gathered, failures=(*gathered.failures, *failures)), report

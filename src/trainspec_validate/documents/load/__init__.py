@@ -35,10 +35,12 @@ __all__ = [
     "load_text",
     "read_file",
     "too_many_items",
+    "why_not_json",
 ]
 
 Format = Literal["yaml", "json"]
 _HEAD = 4096
+_NOT_JSON = frozenset({"syntax", "duplicate-key", "not-utf8", "non-finite-number", "number-too-large"})
 _SHORT = 64
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1f]")
@@ -113,6 +115,21 @@ def load_text(
             return _load(_decode(text), path, format, older=older)
     except OverLimitError as error:
         raise LoadError("too-slow", str(error), "make it smaller, or split it") from error
+
+
+def why_not_json(content: bytes) -> LoadError | None:
+    r"""The first mistake of a text that is not JSON; None where a limit of documents ends the search.
+
+    >>> str(why_not_json(b'{"a": 1,\n}'))
+    'line 1, column 8: a comma follows the last entry (remove the comma)'
+    """
+    from trainspec_validate.documents.load._json import load  # noqa: PLC0415
+
+    try:
+        load(_decode(content))
+    except LoadError as error:
+        return error if error.code in _NOT_JSON else None
+    return None
 
 
 def _load(text: str, path: str, format: Format | None, *, older: bool) -> Source:  # noqa: A002

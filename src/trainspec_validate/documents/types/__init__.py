@@ -59,6 +59,7 @@ __all__ = [
     "Record",
     "Reference",
     "Scenario",
+    "SchemaMismatch",
     "SealedFile",
     "StackDescriptor",
     "Task",
@@ -145,15 +146,9 @@ def read_manifest(data: Any) -> CheckpointManifest:
     """Turn a plain value into a checkpoint manifest.
 
     Raises:
-        ValueError: the value does not satisfy the schema.
+        SchemaMismatch: the value does not satisfy the schema.
     """
-    kind = CheckpointManifest.__name__
-    if isinstance(data, dict) and not _says(kind, data):
-        raise ValueError(f"Object missing required field `kind` with the value {kind}")
-    try:
-        return msgspec.convert(data, CheckpointManifest)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+    return _converted(CheckpointManifest, CheckpointManifest.__name__, data)
 
 
 def read_plain(kind: str, data: Any) -> Document | None:

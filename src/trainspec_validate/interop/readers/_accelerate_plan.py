@@ -12,6 +12,11 @@ from trainspec_validate.interop.readers._huggingface_training import (
 )
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, shown
 
+_KINDS = (
+    *("NO", "FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "TPU", "XLA", "MULTI_CPU", "MULTI_GPU", "MULTI_HPU", "MULTI_MLU"),
+    *("MULTI_MUSA", "MULTI_NEURON", "MULTI_NPU", "MULTI_SDAA", "MULTI_XPU"),
+)
+"""Words of `distributed_type`. Source: huggingface/accelerate:src/accelerate/utils/dataclasses.py."""
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 _PLACES = {"cpu": "host", "nvme": "local-disk"}
@@ -23,7 +28,7 @@ _LONG = f"{_CONFIG}parallelism_config_"
 
 def write_accelerate(draft: Draft) -> int | None:
     """Everything that a configuration says; the number of processes where it is one."""
-    kind = (draft.word("distributed_type") or "").upper()
+    kind = draft.known(_KINDS, "distributed_type") or ""
     world = draft.copy(("parallelism", "num_accelerators"), "num_processes")
     machines = draft.count("num_machines")
     if world and machines and world % machines:

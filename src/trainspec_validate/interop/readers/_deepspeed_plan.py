@@ -137,13 +137,13 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     half, brain = draft.flag(f"{prefix}fp16.enabled"), draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled")
     unresolved = any(draft.values.get(f"{prefix}{name}.enabled") == "auto" for name in ("fp16", "bf16"))
     if half is None and brain is None and unresolved:
-        sent = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
+        sent = _format(draft, f"{prefix}communication_data_type")
         draft.put(("precision", "reduction"), sent)
         for key in ("compute", "parameters", "gradients", "reduction"):
             draft.lacks(("precision", key), "fp16 or bf16 says auto: the program that starts the job fills it in")
         return
     if half and brain:
-        draft.remark("fp16 and bf16 are both enabled; DeepSpeed refuses that. fp16 was taken", f"{prefix}fp16.enabled")
+        draft.doubt(f"{prefix}fp16.enabled", "fp16 and bf16 are both enabled, which DeepSpeed refuses", [False])
     if not half and not brain and draft.flag(f"{prefix}torch_autocast.enabled"):
         _write_autocast(draft, prefix)
         return
@@ -157,7 +157,7 @@ def _write_formats(draft: Draft, prefix: str) -> None:
         _write_masters(draft, prefix, compute)
     _write_gradients(draft, prefix, compute, how)
     regime = Default(f"by the regime, as {PAGE} says")
-    reduction = _FORMATS.get(draft.word(f"{prefix}communication_data_type") or "")
+    reduction = _format(draft, f"{prefix}communication_data_type")
     draft.put(("precision", "reduction"), reduction or compute, "" if reduction else how or regime)
     if half:
         _write_loss_scaling(draft, f"{prefix}fp16.")
@@ -165,6 +165,11 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     if moments:
         draft.put(("precision", "num_optimizer_moments"), moments, "moments of the optimizer")
     draft.lacks(("precision", "high_precision_operations"), "kernels of the training program decide, not this file")
+
+
+def _format(draft: Draft, name: str) -> str | None:
+    word = draft.known(_FORMATS, name)
+    return _FORMATS[word] if word else None
 
 
 def _write_masters(draft: Draft, prefix: str, compute: str) -> None:
@@ -196,7 +201,7 @@ def _write_masters(draft: Draft, prefix: str, compute: str) -> None:
 
 def _write_gradients(draft: Draft, prefix: str, compute: str, how: str) -> None:
     """Gradients keep the compute format, except where `grad_accum_dtype` gives another one to add them up in."""
-    accumulation = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "")
+    accumulation = _format(draft, f"{prefix}data_types.grad_accum_dtype")
     stage = draft.look(f"{prefix}zero_optimization.stage")
     reason = next(iter(draft.reasons(f"{prefix}zero_optimization.stage")), None)
     if accumulation:
@@ -324,7 +329,7 @@ def _reducing_engine(draft: Draft, prefix: str) -> str | None:
     if stage == 0:
         return "at stage 0 of ZeRO"
     brain = draft.flag(f"{prefix}bf16.enabled", f"{prefix}bfloat16.enabled")
-    wide = _FORMATS.get(draft.word(f"{prefix}data_types.grad_accum_dtype") or "") == "fp32"
+    wide = _format(draft, f"{prefix}data_types.grad_accum_dtype") == "fp32"
     zero = f"{prefix}zero_optimization."
     host = draft.word(f"{zero}offload_optimizer.device") == "cpu" or draft.flag(f"{zero}cpu_offload")
     return "with BF16_Optimizer" if brain and wide and not host else None

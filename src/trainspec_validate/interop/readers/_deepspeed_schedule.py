@@ -10,6 +10,8 @@ _RATE = ("optimizer", "learning_rate")
 _DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
 _USUAL_PEAK = 1e-3
 _DEEPSPEED_KINDS = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
+_BY_OPTIMIZER = frozenset({"warmupcosinelr", "onecycle", "lrrangetest"})
+"""Kinds whose largest rate is one of the optimizer, unless they name another one."""
 
 
 def write_deepspeed(draft: Draft, prefix: str) -> None:
@@ -69,7 +71,10 @@ def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:
     name = own if kind in {"warmuplr", "warmupdecaylr"} else cycle if draft.values.get(cycle) is not None else rate
     peak = draft.number(name)
     draft.look(rate)
-    if peak is not None and peak > 0:
+    if kind not in _BY_OPTIMIZER | _DEEPSPEED_KINDS.keys():
+        stated = f"; the rate of the optimizer is {peak:g}" if peak is not None else ""
+        draft.lacks((*_RATE, "peak"), f"the schedule {kind[:40]} is not known, and may change the rate{stated}")
+    elif peak is not None and peak > 0:
         draft.put((*_RATE, "peak"), peak)
     elif draft.reasons(name):
         draft.lacks((*_RATE, "peak"), draft.reasons(name)[0])

@@ -237,11 +237,15 @@ _STRATEGIES = {
 def _write_sharding(draft: Draft) -> None:
     flags = {draft.flag(name) for name in ("use_custom_fsdp", "use_megatron_fsdp", "use_torch_fsdp2")}
     fsdp = True in flags
-    strategy = draft.word("data_parallel_sharding_strategy") or ""
+    strategy = draft.known(_STRATEGIES, "data_parallel_sharding_strategy")
     distributed = draft.flag("use_distributed_optimizer")
     sharding = "optimizer" if distributed else "none"
+    if fsdp and strategy is None and not draft.flag("use_torch_fsdp2"):
+        why = "use_megatron_fsdp shards by data_parallel_sharding_strategy, which is not given"
+        draft.lacks(("parallelism", "sharding"), why)
+        return
     if fsdp:
-        sharding = _STRATEGIES.get(strategy, "parameters")
+        sharding = _STRATEGIES[strategy] if strategy else "parameters"
     said = fsdp or distributed is not None
     if not fsdp and deepspeed.is_fork(draft):
         found = deepspeed.sharding(draft)

@@ -23,6 +23,7 @@ _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _MOMENTS = {"adam": 2, "adamw": 2, "sgd": 1, "muon": 1, "dist_muon": 1, "lion": 1}
 _FSDP_FORMATS = ("megatron_fsdp_main_grads_dtype", "megatron_fsdp_grad_comm_dtype")
 """The formats of the buffer in which gradients are added up, and on the wire."""
+_FP8_RECIPES = ("delayed", "tensorwise", "mxfp8", "blockwise")
 _RECIPES = {"mxfp8": "mxfp8", "blockwise": "fp8-block"}
 _BLOCKS = {"mxfp8": 32, "fp8-block": 128, "nvfp4": 16}
 
@@ -39,7 +40,7 @@ def _write_formats(draft: Draft) -> None:
     half, brain = draft.flag("fp16"), draft.flag("bf16")
     compute = "fp16" if half else "bf16" if brain else "fp32"
     if half and brain:
-        draft.remark("fp16 and bf16 are both set; fp16 was taken")
+        draft.doubt("fp16", "fp16 and bf16 are both set, which Megatron-LM refuses", [False])
     how = "" if half or brain else Default(f"neither fp16 nor bf16 is set, the default of {_SOURCE}")
     draft.put(("precision", "compute"), compute, how)
     if draft.flag("fp8_param_gather"):
@@ -57,7 +58,7 @@ def _write_formats(draft: Draft) -> None:
     if compute != "fp32":
         _write_optimizer(draft)
         operations = ["softmax", "normalization", *([] if draft.flag("fp16_lm_cross_entropy") else ["loss"])]
-        if draft.word("moe_router_dtype") in {"fp32", "fp64"}:
+        if draft.known(("fp32", "fp64"), "moe_router_dtype"):
             operations.append("router")
         draft.put(("precision", "high_precision_operations"), operations, _FUSED)
     if half:
@@ -101,7 +102,8 @@ def _sums(draft: Draft, compute: str) -> tuple[str | None, str]:
 
 def _dtype(draft: Draft, name: str) -> str | None:
     """The format that a setting names, also as torch writes it."""
-    return _DTYPES.get((draft.word(name) or "").removeprefix("torch."))
+    word = draft.known((*_DTYPES, *(f"torch.{word}" for word in _DTYPES)), name)
+    return _DTYPES[word.removeprefix("torch.")] if word else None
 
 
 def _write_fsdp_sums(draft: Draft) -> None:
@@ -190,7 +192,9 @@ def _write_loss_scaling(draft: Draft) -> None:
 
 def _write_recipe(draft: Draft) -> None:
     eight, four = draft.word("fp8_format", "fp8"), draft.word("fp4_format", "fp4")
-    kind = draft.word("fp4_recipe", "fp8_recipe") if four else draft.word("fp8_recipe")
+    kind = draft.known(_FP8_RECIPES, "fp8_recipe")
+    if four:
+        kind = draft.known(("nvfp4",), "fp4_recipe") or kind
     for reason in draft.reasons("fp8_format", "fp8", "fp4_format", "fp4", "fp8_recipe"):
         draft.lacks(("precision", "recipe"), reason)
         return
@@ -273,7 +277,7 @@ def _write_tensor_overlap(draft: Draft) -> None:
 
 
 def _write_memory(draft: Draft, *, logged: bool) -> None:
-    granularity = draft.word("recompute_granularity")
+    granularity = draft.known(("full", "selective"), "recompute_granularity")
     full = granularity == "full" or draft.flag("checkpoint_activations") or False
     if not granularity and draft.word("activations_checkpoint_method"):
         full = True  # in 2021 the method alone asked for it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
@@ -60,10 +60,8 @@ def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:
     """Record library, runtime, driver, framework and operating system where each has one version."""
     stack = said.get("other_software_stack")
     entries = [entry for entry in (stack if isinstance(stack, list) else [stack]) if isinstance(entry, dict)]
-    if len(entries) > 1:
-        sheet.remark(f"other_software_stack lists {len(entries)} stacks; the first is taken")
     if entries:
-        _put_entries(sheet, entries[0])
+        _put_entries(sheet, entries)
     elif isinstance(stack, str):
         for name, key, pattern in _IN_TEXT:
             match = pattern.search(stack[:2000])
@@ -81,21 +79,28 @@ def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:
     _put_framework(sheet, words(said, "framework"))
 
 
-def _put_entries(sheet: Sheet, entry: Mapping[str, Any]) -> None:
-    given = {str(key).casefold(): plain_text(value).strip() for key, value in entry.items()}
+def _put_entries(sheet: Sheet, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Record what all entries agree on; what they give several versions of is left open with all of them."""
+    stacks = [{str(key).casefold(): plain_text(value).strip() for key, value in entry.items()} for entry in entries]
+    found: dict[str, dict[tuple[str, str], str]] = {}
     for key, target, name in _KEYS:
-        written = given.get(key, "")
-        version = _BLANKS.sub(r"\1", written)
-        present = sheet.facts.get("software", {}).get(target)
-        if not _ONE_VERSION.fullmatch(version):
-            continue
-        if present is None:
-            how = "" if version == written else f"{key} says {written[:60]!r}"
-            _put(sheet, target, name, version.removeprefix("v"), how)
-        elif present["version"] != version:
-            other = f"{present['name']} {present['version']}"
-            sheet.remark(f"{key} says {version}; {other} is taken for software.{target}")
+        for given in stacks:
+            written = given.get(key, "")
+            version = _BLANKS.sub(r"\1", written)
+            if _ONE_VERSION.fullmatch(version):
+                how = "" if version == written else f"{key} says {written[:60]!r}"
+                found.setdefault(target, {}).setdefault((name, version.removeprefix("v")), how)
+    for target, versions in found.items():
+        if len(versions) == 1:
+            ((name, version), how) = next(iter(versions.items()))
+            _put(sheet, target, name, version, how)
+        else:
+            told = " and ".join(f"{name} {version}" for name, version in list(versions)[:_ENTRIES_OF_A_REMARK])
+            sheet.unknown(("software", target), f"other_software_stack says {told}")
+    _tell_others(sheet, {key: version for given in reversed(stacks) for key, version in given.items()})
 
+
+def _tell_others(sheet: Sheet, given: Mapping[str, str]) -> None:
     known = {key for key, _, _ in _KEYS}
     left = [f"{key[:60]} {version[:60]}" for key, version in given.items() if version and key not in known]
     for start in range(0, min(len(left), _MAX_ENTRIES), _ENTRIES_OF_A_REMARK):

@@ -193,6 +193,8 @@ class Draft:
     """Settings that were passed over for another one of the same meaning."""
     carried: set[str] = field(default_factory=set)
     """Environment variables that facts hold whole."""
+    doubted: dict[str, tuple[str, Sequence[object]]] = field(default_factory=dict)
+    """Settings whose value is not understood: why, and the values that the reader knows for them."""
     told: list[tuple[str, str | int | None]] = field(default_factory=list)
     """Remarks, each with a line, or the setting whose line it is about."""
 
@@ -247,11 +249,9 @@ class Draft:
         if "." in name:  # a setting of a configuration that the script writes, which is no word of a command
             return value
         if name not in self._open:
-            reason = (
-                f"{shown(value)} is not written as a whole number, and a program that reads it with int() refuses it"
-            )
-            self._open[name] = reason
-            self.remark(f"{name}: {reason}", name)
+            why = f"{shown(value)} is not written as a whole number, and a program that reads it with int() refuses it"
+            self._open[name] = why
+            self.remark(f"{name}: {why}", name)
         return None
 
     def number(self, *names: str) -> float | None:
@@ -276,6 +276,22 @@ class Draft:
         found = value if isinstance(value, str) and value else None
         self._fitting(names, value, fits=found is not None)
         return found
+
+    def known(self, table: Collection[str], *names: str) -> str | None:
+        """A word of a table, in its spelling there; another one leaves open what a word of the table could change."""
+        value = self.look(*names)
+        text = "" if value is None or isinstance(value, bool | Mapping | list) else str(value)
+        found = next((word for word in table if word.casefold() == text.casefold()), None)
+        self._fitting(names, value, fits=bool(text))
+        if text and found is None:
+            name = next(name for name in names if self.values.get(name) is not None)
+            self.doubt(name, f"{self.origins.get(name, name)} is {shown(value)}, which is not known", tuple(table))
+        return found
+
+    def doubt(self, name: str, why: str, others: Sequence[object]) -> None:
+        """Leave open each fact that differs for one of `others` in place of the value of a setting."""
+        self.doubted.setdefault(name, (why, others))
+        self.remark(why, name)
 
     def copy(self, pointer: Pointer, *names: str, least: int = 1) -> int | None:
         """Take a whole number over as it is; what is no number is kept with a remark."""

@@ -46,12 +46,14 @@ class _Seen:
     """Of several settings that vary together the few that make a fact differ."""
     guessed: dict[Pointer, list[str]] = field(default_factory=dict)
     """Facts that differ for a tried value, with the settings."""
+    doubts: dict[str, str] = field(default_factory=dict)
+    """Why the value of a setting is not understood."""
 
     def compare(self, facts: _Facts, settings: tuple[str, ...], *, tried: bool) -> None:
         """Note what differs from the first world."""
         for pointer in dict.fromkeys((*self.base, *facts)):
             one, other = self.base.get(pointer, ABSENT), facts.get(pointer, ABSENT)
-            if one is ABSENT and tried:
+            if one is ABSENT and tried and not self.doubts.keys() & settings:
                 continue
             if type(one) is type(other) and one == other:
                 continue
@@ -84,7 +86,8 @@ def settled(values: Values, make: Make) -> Draft:
         for pointer in seen.by_setting.keys() - seen.worlds.keys():
             seen.worlds[pointer] = world
         told &= {message for message, _ in other.told}
-    for name, world in _tried(values, first, choices, draft.used):
+    seen.doubts.update((name, why) for name, (why, _) in draft.doubted.items())
+    for name, world in _tried(values, first, choices, draft):
         seen.compare(dict(leaves(make(_given(world)).facts)), (name,), tried=True)
     _find_causes(seen, first, make)
     gone = {str(place) for message, place in draft.told if message not in told}
@@ -221,12 +224,15 @@ def _ways(choices: list[Alternatives]) -> list[tuple[object, ...]]:
 
 
 def _tried(
-    values: Values, first: Values, choices: Mapping[str, Alternatives], used: set[str]
+    values: Values, first: Values, choices: Mapping[str, Alternatives], draft: Draft
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    names = [name for name in values if name in used]
+    names = [name for name in values if name in draft.used]
     unknown = [name for name in names if (name in choices and choices[name].free) or why_open(first[name]) is not None]
-    for name in unknown[: MAX_WORLDS // len(_PROBES)]:
-        for value in _PROBES:
+    tried = dict.fromkeys(unknown, _PROBES) | {
+        name: (ABSENT, *others) for name, (_, others) in draft.doubted.items() if name in first
+    }
+    for name, probes in list(tried.items())[: MAX_WORLDS // len(_PROBES)]:
+        for value in probes:
             yield name, {**first, name: value}
 
 
@@ -244,7 +250,7 @@ def _open(draft: Draft, values: Values, seen: _Seen) -> None:
     for pointer in [*seen.by_setting, *(pointer for pointer in seen.guessed if pointer not in seen.by_setting)]:
         names = seen.by_setting.get(pointer) or seen.guessed[pointer]
         _remove(draft.facts, pointer)
-        optional = len(pointer) > 2 and ABSENT in seen.values.get(pointer, ())
+        optional = len(pointer) > 2 and (ABSENT in seen.values.get(pointer, ()) or pointer not in seen.base)
         if not optional and (pointer in seen.base or pointer in seen.by_setting):
             draft.unknown[pointer] = _why(pointer, names, values, seen)
         else:
@@ -259,6 +265,8 @@ def _why(pointer: Pointer, names: list[str], values: Values, seen: _Seen) -> str
     known.sort(key=lambda value: value is ABSENT)
     causes = [name for name in names if str(pointer[-1]) in name][:1] or seen.causes.get(pointer, [])[:_MAX_SHOWN]
     cause = causes[0] if causes else _cause(pointer, names)
+    if cause in seen.doubts:
+        return seen.doubts[cause]
     reason = why_open(values[cause])
     if reason is not None:
         return f"it follows from {cause}: {reason}"

@@ -215,16 +215,23 @@ def _read_log(text: ForeignText) -> Fragment:
         raise ForeignFormatError("no table of arguments is found", help="give the log of rank 0 from its beginning")
     if _is(options, "vision_pretraining", False):
         options = {name: option for name, option in options.items() if name not in _UNUSED}
-    draft = draft_of(options)
-    world, source = started_ranks(draft, "")
-    write_plan(draft, logged=True)
-    write_megatron(draft)
-    settle(draft, ARGUMENTS)
-    drop_after_exit(draft)
-    count_biases(draft)
-    _take_counted(draft, text.text)
-    leave_frozen_open(draft)
-    complete(draft, world, source)
+
+    def make(values: dict[str, Any]) -> Draft:
+        draft = Draft(values, draft_of(options).lines)
+        world, source = started_ranks(draft, "")
+        write_plan(draft, logged=True)
+        write_megatron(draft)
+        settle(draft, ARGUMENTS)
+        drop_after_exit(draft)
+        count_biases(draft)
+        _take_counted(draft, text.text)
+        leave_frozen_open(draft)
+        complete(draft, world, source)
+        return draft
+
+    values = {name: option.value for name, option in options.items()}
+    draft = make(values)
+    draft = settled(values, make) if draft.doubted else draft
     return draft.fragment("megatron-arguments", text)
 
 

@@ -99,9 +99,9 @@ def _write_degrees(draft: Draft) -> None:
     engine = draft.word("parallelism.pp_engine")
     if engine and (draft.counted("parallelism", "pipeline") or 1) > 1:
         draft.put(("parallelism", "schedule"), _SCHEDULES.get(engine, "other"), f"pp_engine {engine}")
-    mode = draft.word("parallelism.tp_mode")
+    mode = draft.known(("ALL_REDUCE", "REDUCE_SCATTER"), "parallelism.tp_mode")
     if mode and (draft.counted("parallelism", "tensor") or 1) > 1:
-        draft.put(("parallelism", "sequence"), mode.upper() == "REDUCE_SCATTER", f"tp_mode {mode}")
+        draft.put(("parallelism", "sequence"), mode == "REDUCE_SCATTER", f"tp_mode {mode}")
     stage = draft.look("optimizer.zero_stage")
     if stage in (0, 1) and not isinstance(stage, bool):
         draft.put(("parallelism", "sharding"), "optimizer" if stage else "none", f"zero_stage {stage}")

@@ -14,7 +14,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of, shown
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
@@ -62,9 +62,23 @@ _OTHER_SETTINGS = re.compile(
 _OPERATORS = re.compile(r"(?i)hyena|mamba|griffin|recurrent")
 _GATED = frozenset({"swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu"})
 _SHARDED = frozenset({"distributed_fused_adam", "mcore_distributed_optim", "distributed_adam"})
+_OPTIMIZERS = _SHARDED | frozenset(
+    {
+        *("adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "adan", "fused_adam", "lamb", "lion"),
+        *("megatron_fused_adam", "muon", "novograd", "radam", "rmsprop", "rprop", "sgd"),
+    }
+)
+"""Source: NVIDIA/NeMo@b1f5aa3a:nemo/core/optim/optimizers.py."""
+_SOME_RECIPES = ("bf16_mixed", "fp16_mixed", "bf16_with_mxfp8_mixed", "bf16_with_fp8_delayed_scaling_mixed")
 _JUDGED, _LEAST_KNOWN = 8, 5
 """From how many settings right below `model` on their known share counts, and one in how many is known at least."""
 _SUMS = "model.optim.grad_sync_dtype"
+_PRECISIONS = {
+    **dict.fromkeys(("bf16", "bf16-mixed", "bf16-true"), "bf16"),
+    **dict.fromkeys(("16", "16-mixed", "16-true", "fp16"), "fp16"),
+    **dict.fromkeys(("32", "32-true", "fp32"), "fp32"),
+}
+"""Formats of products by the words of Lightning for `trainer.precision`, and by their own names."""
 _WIDE = frozenset({"32", "fp32", "float", "float32", "torch.float32"})
 _NARROW = frozenset({"16", "bf16", "fp16", "half", "float16", "bfloat16", "torch.float16", "torch.bfloat16"})
 _ALGORITHM = re.compile(
@@ -111,6 +125,7 @@ _SECTIONS = (
 )
 """Sections of Megatron Bridge whose settings have the names of Megatron-LM's arguments; later ones win."""
 _RENAMED = {"dataset.sequence_length": "seq_length", "optimizer.optimizer": "optimizer"}
+_STORED = ("compute", "parameters", "gradients", "accumulation", "reduction", "optimizer_state")
 _SUMMED: tuple[Pointer, ...] = tuple(("precision", key) for key in ("gradients", "accumulation", "reduction"))
 _DATASET = frozenset({"sequence_length", "num_workers"})
 
@@ -203,7 +218,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     _take_precision(draft, values)
     if draft.word("activation") in _GATED:
         values["swiglu"] = True
-    optimizer = draft.word("model.optim.name")
+    optimizer = draft.known(_OPTIMIZERS, "model.optim.name")
     sums = ""
     other = _other_model(values)
     if other:
@@ -319,14 +334,9 @@ def _lines(find: Lines, origins: Mapping[str, str]) -> Lines:
 
 def _take_precision(draft: Draft, values: dict[str, Any]) -> None:
     """`trainer.precision` is a number, or a word such as `bf16-mixed`."""
-    written = draft.look("trainer.precision")
-    precision = str(written or "")
-    if "bf16" in precision:
-        values["bf16"] = True
-    elif precision.startswith("16") or precision == "fp16":
-        values["fp16"] = True
-    elif precision and not precision.startswith("32"):
-        draft.remark(f"trainer.precision is {shown(written)}, which is not known; fp32 was taken", "trainer.precision")
+    precision = draft.known(_PRECISIONS, "trainer.precision")
+    if precision is not None and _PRECISIONS[precision] != "fp32":
+        values[_PRECISIONS[precision]] = True
     if draft.flag("fp8") and draft.flag("fp8_hybrid", "fp8_e4m3") is not None:
         # NeMo asks for e4m3 first (NVIDIA/NeMo: megatron_gpt_model.py and transformer.py).
         values["fp8"] = "e4m3" if draft.flag("fp8_e4m3") else "hybrid"
@@ -342,14 +352,11 @@ def _take_sums(draft: Draft, values: dict[str, Any]) -> str:
 
     It is fp32 unless `grad_sync_dtype` says otherwise, and the compute format then. Source: _SUMS_SOURCE.
     """
-    written = draft.look(_SUMS)
-    word = "fp32" if written is None else str(written)
-    if word not in _WIDE | _NARROW:
-        draft.remark(f"{_SUMS} is {shown(written)}, which is not known; the compute format was taken", _SUMS)
-    name = "accumulate_allreduce_grads_in_fp32" if word in _WIDE else "grad_reduce_in_bf16"
-    values[name] = word in _WIDE or bool(values.get("bf16"))
+    word = draft.known(sorted(_WIDE | _NARROW), _SUMS)
+    name = "grad_reduce_in_bf16" if word in _NARROW else "accumulate_allreduce_grads_in_fp32"
+    values[name] = word not in _NARROW or bool(values.get("bf16"))
     draft.used.add(name)
-    return Default(f"fp32, the default of {_SUMS_SOURCE}") if written is None else f"{_SUMS} is {word[:40]}"
+    return f"{_SUMS} is {word}" if word else Default(f"fp32, the default of {_SUMS_SOURCE}")
 
 
 def _correct(draft: Draft, sums: str) -> None:
@@ -368,6 +375,8 @@ def _correct(draft: Draft, sums: str) -> None:
         draft.derived.pop(("precision", "master_parameters"), None)
         for key in ("parameters", "gradients", "accumulation", "reduction"):
             draft.put(("precision", key), "fp32", why)
+    if "trainer.precision" in draft.doubted:
+        draft.drop([("precision", key) for key in _STORED], draft.doubted["trainer.precision"][0])
     _leave_library_open(draft)
     drop_defaults(draft)
 
@@ -440,6 +449,9 @@ def _take_recipe(draft: Draft, values: dict[str, Any]) -> None:
         if "fp8" in name and word in name:
             values["fp8"], values["fp8_recipe"] = "hybrid", recipe
             break
+    if not (values["bf16"] or values["fp16"]) or "fp4" in name or ("fp8" in name and "fp8" not in values):
+        why = f"mixed_precision names a recipe that is not known: {name[:60]!r}"
+        draft.doubt("mixed_precision", why, _SOME_RECIPES)
     draft.remark(f"mixed_precision names the recipe {name[:60]!r}; read by the words in its name", "mixed_precision")
 
 

@@ -61,6 +61,8 @@ _KINDS = re.compile(r"(?:operator|mixer|layers?|blocks?)_(?:config|types?|kinds?
 """Names of settings of forks that list the kinds of layers, as `attention_config` does in GPT-NeoX itself."""
 _MAMBA = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/mamba/mamba.py"
 _MOST_LAYERS = 10_000
+_ACTIVATIONS = ("bilinear", "geglu", "gelu", "glu", "mish", "reglu", "relu", "silu", "softsign", "swiglu", "swish")
+"""Source: EleutherAI/gpt-neox@ea7aefd8:megatron/model/activations.py."""
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
 _BUCKET = ("communication", "bucket_bytes")
@@ -256,7 +258,7 @@ def _of_mamba(draft: Draft) -> Layers | None:
 
 def _write_ffn(draft: Draft, hidden: int | None) -> None:
     """The feed-forward layer, and whether it is gated: by activation, in some versions by `mlp_type`."""
-    activation, kind = draft.word("activation"), draft.word("mlp_type") or "regular"
+    activation, kind = draft.known(_ACTIVATIONS, "activation"), draft.word("mlp_type") or "regular"
     if kind != "regular":
         for key in ("gated_ffn", "ffn_hidden_size"):
             draft.lacks(("model", key), f"the version decides what mlp_type {kind[:40]} is")

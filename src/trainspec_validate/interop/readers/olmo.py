@@ -107,7 +107,8 @@ def _write_positions(draft: Draft) -> None:
 
 def _write_ffn(draft: Draft) -> None:
     """The width after the gate: `mlp_hidden_size` counts the gate and what it is multiplied with."""
-    kind, hidden = draft.word("model.activation_type") or "swiglu", draft.counted("model", "hidden_size")
+    kind = draft.known(("gelu", "relu", "swiglu"), "model.activation_type") or "swiglu"
+    hidden = draft.counted("model", "hidden_size")
     ratio, width = draft.count("model.mlp_ratio"), draft.count("model.mlp_hidden_size")
     if width is None and hidden:
         width = hidden * (ratio or 4)
@@ -162,7 +163,8 @@ def _write_formats(draft: Draft) -> None:
 
 
 def _write_sharding(draft: Draft) -> None:
-    strategy, kind = draft.word("distributed_strategy"), draft.word("fsdp.sharding_strategy")
+    strategy = draft.known(("ddp", "fsdp", "single"), "distributed_strategy")
+    kind = draft.word("fsdp.sharding_strategy")
     if strategy in {"ddp", "single"}:
         draft.put(("parallelism", "sharding"), "none", f"distributed_strategy {strategy}")
     else:

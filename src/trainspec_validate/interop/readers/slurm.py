@@ -169,6 +169,12 @@ def read_yaml(text: ForeignText) -> Fragment:
         raise ForeignFormatError("topology.yaml is a list of topologies", 1, "- topology: name")
     sheet = Sheet()
     default = [entry for entry in entries if entry.get("cluster_default") is True]
+    if len(entries) > 1 and len(default) != 1:
+        named = ", ".join(plain_text(entry.get("topology")) for entry in entries[:6])
+        why = f"the file has the topologies {named}, and not exactly one is the cluster_default"
+        for pointer in (("num_nodes",), ("fabrics",)):
+            sheet.unknown(pointer, why)
+        return sheet.fragment(YAML, text)
     chosen = (default or entries)[0]
     if len(entries) > 1:
         others = ", ".join(plain_text(entry.get("topology")) for entry in entries if entry is not chosen)

@@ -51,6 +51,8 @@ _SCHEDULES = {
     "dualpipev": "dual-pipe",
 }
 _TWO_CHUNKS = frozenset({"interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "dualpipev", "loopedbfs"})
+_EIGHT_BIT = ("tensorwise", "rowwise", "rowwise_with_gw_hp")
+"""Recipes of torchao, pytorch/ao:torchao/float8/config.py."""
 _MAX_STAGES = 1024
 _DEGREES = {"tensor": "tensor_parallel", "pipeline": "pipeline_parallel", "context": "context_parallel"}
 _HOMES = ("parallelism", "experimental", "training")
@@ -204,7 +206,7 @@ def _write_degrees(draft: Draft) -> None:
 
 def _write_sharding(draft: Draft, replicas: int, shards: int | None) -> None:
     context = draft.counted("parallelism", "context") or 1
-    stated = draft.word(*_names("fsdp_reshard_after_forward"))
+    stated = draft.known(("always", "default", "never"), *_names("fsdp_reshard_after_forward"))
     policy = stated or "default"
     pipelined = (draft.counted("parallelism", "pipeline") or 1) > 1
     if shards == 1 and context == 1:
@@ -234,7 +236,8 @@ def _write_pipeline(draft: Draft) -> None:
         chunks = max(1, (len(cuts) + 1) // stages)
     if chunks > 1:
         draft.put(("parallelism", "num_virtual_stages"), chunks, f"stages of one rank with {schedule}")
-    if layers is None or per_stage is not None or stages * chunks > _MAX_STAGES:
+    other = not cuts and kind not in {*_SCHEDULES, *_TWO_CHUNKS}
+    if other or layers is None or per_stage is not None or stages * chunks > _MAX_STAGES:
         draft.lacks(("parallelism", "stage_layers"), "the program decides which layers a stage holds")
         return
     if cuts:
@@ -342,7 +345,7 @@ def _write_recipe(draft: Draft) -> None:
     kinds = {item.strip().rpartition(".")[2] for item in named if isinstance(item, str)}
     pointer = ("precision", "recipe")
     if "float8" in kinds or draft.flag("float8.enable_float8_linear"):
-        recipe = draft.word(*(f"{home}.recipe_name" for home in homes))
+        recipe = draft.known(_EIGHT_BIT, *(f"{home}.recipe_name" for home in homes))
         rows = (recipe or "").startswith("rowwise")
         how = "torchao: E4M3 throughout" if rows else "torchao: E4M3 forward, E5M2 for gradients"
         draft.put((*pointer, "format"), "fp8-e4m3" if rows else "fp8-hybrid", how)
