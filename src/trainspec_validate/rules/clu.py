@@ -202,7 +202,7 @@ def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
             judged = True
             yield from _dies(cluster, place, own, known)
     if unlisted:
-        place, model = unlisted[0]
+        (where, model), *_ = unlisted
         reason = f"has {model!r}, which the catalog does not list: its figures are compared with nothing"
         raise Uncovered(
             at(cluster, *place), reason, "write the catalog name, where it is an accelerator of the catalog"
