@@ -205,7 +205,7 @@ def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
         (where, model), *_ = unlisted
         reason = f"has {model!r}, which the catalog does not list: its figures are compared with nothing"
         raise Uncovered(
-            at(cluster, *place), reason, "write the catalog name, where it is an accelerator of the catalog"
+            at(cluster, *where), reason, "write the catalog name, where it is an accelerator of the catalog"
         )
     if not judged:
         raise NotApplicable("no own figure of an accelerator that the catalog lists")
