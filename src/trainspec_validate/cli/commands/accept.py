@@ -134,9 +134,10 @@ def command(  # noqa: PLR0913
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
-    short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
-    run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+    dcgmi diag, nccl-tests, nvbandwidth, HPL, kernel logs, trainspec discover, and the other formats of trainspec
+    import. Streams of a short training run, among them or next to the nodes, are judged too, and name stragglers. With
+    --from nothing is run. With --over the tools that print the state of a node are run on each, and leave nothing
+    there.
 
     With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
     signed and verified only where the profile and the files give the same one. A profile with errors contradicts itself
