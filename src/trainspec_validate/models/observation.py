@@ -131,7 +131,7 @@ class LinpackRun(DocumentPart):
     """A run of High-Performance Linpack in FP64 whose residual is small enough."""
 
     matrix_size: Count
-    """Order of the matrix."""
+    """Order of the matrix that is solved, N of the benchmark."""
     num_ranks: Count
     """Ranks that took part."""
     flops_per_second: MeasuredFlopsPerSecond
