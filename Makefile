@@ -67,14 +67,14 @@ mutants-short: $(READY)
 	@echo "== mutants, three =="
 	@OMP_NUM_THREADS=1 $(BIN)/python conformance/mutants/score.py $(FEW_MUTANTS)
 
-# Many of them wait for processes that they have started: one more worker than cores uses that time.
+# Many of them wait for processes that they have started: two more workers than cores use that time.
 test-slow: $(READY) ## the tests that take seconds each; `.ci/run` runs a third of the cases of each
 	@echo "== pytest, slow =="
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m 'slow and not long'
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m 'slow and not long'
 
 test-slow-short: $(READY)
 	@echo "== pytest, slow, a third of the cases of each =="
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -m 'slow and not long' --few
+	@$(BIN)/python -m pytest -n 4 --dist worksteal -m 'slow and not long' --few
 
 test-long: $(READY) ## the tests that take tens of seconds each, and properties with all of their examples
 	@echo "== pytest, long =="

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.every import every
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.documents.load import load_file
 
@@ -204,7 +203,7 @@ def test_a_part_that_no_graph_can_be_drawn_of_is_named(tmp_path: Path, old: str,
 
 
 @pytest.mark.slow
-@every("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "clusters").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_has_a_graph(path: Path) -> None:
     found = told(str(path))
     assert found["blocks"]

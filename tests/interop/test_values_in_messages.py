@@ -47,7 +47,9 @@ def _told(name: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
-@pytest.mark.parametrize("number", [6, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [6, pytest.param(30, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.long)]
+)
 def test_importers_show_values_as_files_have_them(path: Path, number: int) -> None:
     told = [words for text in _with_other_values(path, number) for words in _told(path.name, text)]
     assert [words for words in told if PYTHON.search(words)] == []
@@ -69,7 +71,9 @@ def test_a_value_of_another_kind_is_shown_as_it_is_written(text: str, words: str
 
 
 @pytest.mark.parametrize("name", ["cluster", "plan", "checkpoint"])
-@pytest.mark.parametrize("number", [4, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [4, pytest.param(20, marks=pytest.mark.slow), pytest.param(200, marks=pytest.mark.long)]
+)
 def test_findings_show_values_as_files_have_them(name: str, number: int) -> None:
     others = [BASE / f"{other}.yaml" for other in ("cluster", "plan", "checkpoint") if other != name]
     for text in _with_other_values(BASE / f"{name}.yaml", number):

@@ -163,11 +163,11 @@ def test_memory_of_an_accelerator_is_no_thousand_times_that_of_others(
         ("gb200", 1e9, False),
         ("foo-1.5GB", 0.2e9, False),
         ("foo-192GB", 192e9, False),
+        ("foo-64GB", 64 * 2**30, False),
+        ("foo-64GB", 128 * 2**30, True),
     ],
 )
-def test_memory_of_an_accelerator_is_no_tenth_of_that_in_its_name(
-    findings: Findings, model: str, size: float, wrong: bool
-) -> None:
+def test_memory_of_an_accelerator_is_that_in_its_name(findings: Findings, model: str, size: float, wrong: bool) -> None:
     found = findings(cluster=accelerator(model, memory_bytes=size), select=("TS-CLU-062",))
     assert ids(found) == ({"TS-CLU-062"} if wrong else set())
 
@@ -194,6 +194,17 @@ def test_an_unlisted_accelerator_without_published_figures_is_not_judged(finding
         assert verdict("TS-CLU-004", cluster=cluster) is Verdict.NOT_RUN
     misspelt = accelerator("nvidia-h100-sxm5-80gb", memory_bytes=80e9)
     assert findings(cluster=misspelt, select=("TS-CLU-004",)) == {("TS-CLU-004", f"{GROUP}.accelerator.model")}
+
+
+def test_figures_that_the_catalog_has_nothing_for_are_not_covered(verdict: Any) -> None:
+    custom = accelerator("nvidia-a100-custom-64gb", memory_bytes=64e9, memory_bandwidth_bytes_per_second=1.64e12)
+    assert verdict("TS-CLU-005", cluster=custom) is Verdict.NOT_RUN
+    assert verdict("TS-CLU-005", cluster=accelerator("nvidia-a100-custom-64gb")) is Verdict.NOT_APPLICABLE
+    groups = [
+        {**custom["node_groups"][0], "name": "custom"},
+        {**accelerator("nvidia-h100-sxm-80gb", memory_bytes=94e9)["node_groups"][0], "name": "listed"},
+    ]
+    assert verdict("TS-CLU-005", cluster={"node_groups": groups}) is Verdict.FAIL
 
 
 def test_a_publication_may_leave_the_accelerator_open(findings: Findings) -> None:

@@ -233,10 +233,12 @@ def longer_lists(data: Data, good: Data) -> Iterator[tuple[tuple[str | int, ...]
 
 
 @pytest.mark.slow
-def test_one_more_entry_in_a_list_passes_no_bad_example() -> None:
+@pytest.mark.parametrize("part", range(6))
+def test_one_more_entry_in_a_list_passes_no_bad_example(part: int) -> None:
     """What was wrong is wrong next to an equal or a right entry, or is named as not judged."""
     num_tried, reached, passed = 0, set(), set()
-    for rule in RULES:
+    rules = RULES[part::6]
+    for rule in rules:
         data, good = bad_examples(rule.id), over_base(rule.good)
         if data is None or good is None or verdict_on(data, rule.id) in (Verdict.PASS, Verdict.NOT_APPLICABLE):
             continue
@@ -249,6 +251,7 @@ def test_one_more_entry_in_a_list_passes_no_bad_example() -> None:
             reached.add(rule.id)
             if verdict in (Verdict.PASS, Verdict.NOT_APPLICABLE):
                 passed.add((rule.id, ".".join(map(str, place))))
-    assert num_tried > 20_000
-    assert reached == {rule.id for rule in RULES}
-    assert passed == set(MORE_ROOM)
+    assert num_tried > 2_000
+    names = {rule.id for rule in rules}
+    assert reached == names
+    assert passed == {(name, place) for name, place in MORE_ROOM if name in names}

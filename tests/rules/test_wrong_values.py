@@ -104,8 +104,10 @@ def test_numbers_at_the_end_of_a_range_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_key_takes_a_value_of_any_type(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(6))
+def test_every_key_takes_a_value_of_any_type(tmp_path: Path, part: int) -> None:
     """Each key has two of the values, neighbours have others."""
-    found = cases()
-    chosen = ((*case, VALUES[(number + turn) % len(VALUES)]) for number, case in enumerate(found) for turn in (0, 7))
+    found = list(enumerate(cases()))[part::6]
+    assert len(found) > 100
+    chosen = ((*case, VALUES[(number + turn) % len(VALUES)]) for number, case in found for turn in (0, 7))
     assert failures(tmp_path, chosen) == []

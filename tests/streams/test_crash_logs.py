@@ -17,6 +17,8 @@ TRACE = (
     '  File "/srv/job/train.py", line 5, in main\n'
     "    lr = config['lr']\n"
 )
+BY_HOST = "".join(f"0: {line}\n" for line in TRACE.splitlines())
+"""The same behind the number of a node, as `srun --label` writes it."""
 OTHER = "epoch 1 step {} loss 2.5\n"
 """A step of a program that is not known."""
 STEP = "iter {}: loss 2.5, time 250.00ms, mfu 30.00%\n"
@@ -70,6 +72,9 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
     [
         f"{TRACE}KeyError: 'lr'\n{START * 200}",
         f"{START}Exception ignored in: <function f at 0x7f>\n{TRACE}ImportError: no triton\n",
+        f"{START}0: Exception ignored in atexit callback: <function f at 0x7f>\n{BY_HOST}0: OSError: no file\n",
+        START + "0: Exception ignored in atexit callback: <f>\n" * 2 + BY_HOST * 2 + "0: OSError: no file\n" * 2,
+        f"{START}{'x' * 20_000}\nException ignored on calling ctypes callback function: <f>\n{TRACE}OSError: no\n",
         f"{OTHER.format(10)}{TRACE}KeyError: 'lr'\n{OTHER.format(20) * 200}",
         f"{START}{TRACE}KeyError: 'lr'\n\nRan 5 tests in 0.1s\n\nFAILED (errors=1)\n",
         f"build\trun\t2026-01-05T10:00:00.1Z ##[group]Run it\n{START}{TRACE}KeyError: 'lr'\n",
@@ -80,6 +85,9 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
     ids=[
         "goes-on",
         "handled",
+        "handled-by-host",
+        "handled-of-two-ranks",
+        "handled-behind-a-long-line",
         "steps-go-on",
         "tests",
         "continuous-integration",
@@ -92,6 +100,21 @@ def test_a_log_that_goes_on_is_no_crash(tmp_path: Path, text: str) -> None:
     code, told = output(tmp_path / "a.log", text)
     assert code == 2
     assert "the run states" not in told
+
+
+@pytest.mark.parametrize("by", ["", "0: ", "[rank3]: "])
+def test_an_operator_who_ends_a_run_makes_no_error(tmp_path: Path, by: str) -> None:
+    lines = (STEP * 9).format(*range(9)) + TRACE + "KeyboardInterrupt\n"
+    code, told = output(tmp_path / "a.log", "".join(f"{by}{line}\n" for line in lines.splitlines()))
+    assert code == 0
+    assert "the log ends with" not in told
+
+
+@pytest.mark.parametrize("between", ["", "going on\n"])
+def test_a_crash_behind_an_exception_that_was_ignored_is_found(tmp_path: Path, between: str) -> None:
+    ignored = f"Exception ignored in: <function f at 0x7f>\n{TRACE}ImportError: no triton\n"
+    _, told = output(tmp_path / "a.log", f"{START}{ignored}{between}{TRACE}KeyError: 'lr'\n")
+    assert "the log ends with: KeyError: 'lr'" in told
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,32 @@ def test_values_that_are_not_finite_disturb_no_check(metric: str, text: str) -> 
     run = view(job_stream)
     for requirement in ("TS-TEL-013", "TS-TEL-032", "TS-TEL-038", "TS-TEL-040"):
         assert refused(requirement, run) or judged(requirement, run) == []
+
+
+def test_a_step_that_takes_far_longer_than_any_other_is_a_stall_without_times(tmp_path: Path) -> None:
+    (found,) = judged("TS-TEL-033", log(tmp_path, iterations(*[2.0] * 20, 3600.0, *[2.0] * 9)))
+    assert found.message == "step 21 takes 1 h, and no other more than 2 s"
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        (3600.0, *[2.0] * 30),  # builds its programs
+        (*[2.0] * 20, 590.0, *[2.0] * 9),
+        (*[2.0] * 20, 3600.0, *[2.0] * 5, 1300.0),
+        (*[2.0] * 8, 3600.0, 2.0),
+    ],
+    ids=["first", "minutes", "another", "few-reports"],
+)
+def test_a_longer_step_without_times_is_not_judged(tmp_path: Path, seconds: tuple[float, ...]) -> None:
+    assert refused("TS-TEL-033", log(tmp_path, iterations(*seconds))) == "the source of the stream has no times"
+
+
+def test_a_step_with_an_evaluation_is_no_stall_without_times(tmp_path: Path) -> None:
+    each = "iter {}: loss 2.5, time {:.2f}ms, mfu 30.00%\n"
+    before = "".join(each.format(n, 250) for n in range(30))
+    after = "".join(each.format(n, 250) for n in range(31, 40))
+    slow, result = each.format(30, 3.6e6), "step 30: train loss 2.0000, val loss 2.1000\n"
+    assert refused("TS-TEL-033", log(tmp_path, before + result + slow + after))
+    (tmp_path / "b").mkdir()
+    assert judged("TS-TEL-033", log(tmp_path / "b", before + slow + after))

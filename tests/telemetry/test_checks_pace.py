@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._untimed import Bounds, another_unit, slow_reports
 
 DURATION = "train.step.duration"
+COMPUTE = "train.step.phase.time{train.phase=forward_backward}"
 
 
 def updates(durations: Iterable[float], interval: int = 1, **head: object) -> Stream:
@@ -54,6 +55,36 @@ def test_a_slow_rank_is_found_by_its_own_update_times() -> None:
     (found,) = messages("TS-TEL-035", view(by_rank(r0=5.0, r1=5.1, r2=5.0, r3=7.7)))
     assert found == "train.step.duration of rank 3 is 7.715 s on average, and 5.065 s on the median rank"
     assert refused("TS-TEL-035", view(by_rank(r0=5.0, r1=9.0))).startswith("no train.rank.slowdown, and no")
+
+
+def computing(seconds: Iterable[float], stages: Iterable[int] = (0,) * 8) -> list[Stream]:
+    """Ranks that wait for each other: their step times are equal, and the time that they compute is their own."""
+    streams = []
+    for rank, (own, stage) in enumerate(zip(seconds, stages, strict=False)):
+        declared = {"train.parallel.pipeline.rank": stage}
+        stream = Stream(f"rank-{rank}", ("rank",), rank=rank, declared=declared)
+        for step in range(1, 6):
+            values = {DURATION: 2.0 + 0.001 * rank, COMPUTE: 30 + own * step}
+            stream.sample(10 * step, values, rank=rank, step=step)
+        streams.append(stream)
+    return streams
+
+
+def test_a_rank_that_the_others_wait_for_is_found_by_the_time_that_it_computes() -> None:
+    assert judged("TS-TEL-035", view(*computing([0.8, 0.9, 0.8, 1.2]))) == []
+    (found,) = messages("TS-TEL-035", view(*computing([0.8, 0.8, 1.7, 0.8])))
+    assert found == f"{COMPUTE} of rank 2 is 1.7 s on average, and 800 ms on the median rank"
+
+
+def test_stages_of_a_pipeline_compute_for_different_times() -> None:
+    stages = [0, 0, 0, 0, 1, 1, 1]
+    assert judged("TS-TEL-035", view(*computing([0.4, 0.4, 0.4, 0.4, 1.2, 1.2, 1.2], stages))) == []
+    assert len(messages("TS-TEL-035", view(*computing([0.4, 0.4, 0.4, 0.4, 1.2, 1.2, 2.2], stages)))) == 1
+
+
+def test_equal_step_times_name_no_straggler() -> None:
+    told = refused("TS-TEL-035", view(by_rank(r0=5.0, r1=5.001, r2=5.0, r3=5.002)))
+    assert "ranks that wait for each other" in told
 
 
 # --- slow stretches -----------------------------------------------------------------------------------------

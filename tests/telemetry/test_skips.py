@@ -1,4 +1,4 @@
-"""Steps that are skipped one after another are found in logs without times, however the program counts them."""
+"""Steps that are skipped one after another are found in logs, with or without times, however they are counted."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def output(path: Path, num_skipped: int) -> str:
 def test_a_log_whose_last_steps_are_all_skipped_is_an_error(tmp_path: Path, num_skipped: int) -> None:
     message = f"error[TS-TEL-033] {num_skipped} steps in a row are skipped, up to step 62"
     assert message in output(tmp_path / "log.txt", num_skipped)
+
+
+def test_steps_that_are_skipped_are_found_in_a_log_with_times(tmp_path: Path) -> None:
+    lines = [f" [2026-01-31 12:{step:02}:00]{LINE.format(step, 16 * step, 1)}" for step in range(1, 40)]
+    (tmp_path / "log.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    told = CliRunner().invoke(command, [str(tmp_path), "--format", "concise", "--select", "TS-TEL-033"]).output
+    assert "error[TS-TEL-033] 38 steps in a row are skipped, up to step 39" in told
 
 
 def test_a_scale_of_the_loss_that_settles_is_no_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -20,6 +20,7 @@ from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
+from trainspec_validate.pipeline.acceptance_runs import RunStream, run_stream
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
@@ -88,6 +89,7 @@ class _Node:
     stated: set[str] = field(default_factory=set)
     """What of `PARTS` a report states of its accelerators."""
     has_kernel_log: bool = False
+    streams: list[RunStream] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class Gathered:
     """The latter by node: facts that no file of it states, and files that are not read, or not wholly."""
     open_requirements: tuple[str, ...]
     """The requirements that these facts are judged by, sorted."""
+    streams: tuple[RunStream, ...]
+    """Streams of training runs, among the files of nodes."""
+    streams_of_no_node: tuple[RunStream, ...]
+    """Streams of training runs next to the directories of nodes."""
 
 
 def gather(profile: Path, directory: Path) -> Gathered:
@@ -120,14 +126,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
         entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(f"{directory.as_posix()}: {reason_of(error)}") from error
-    places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    if len(places) > _MOST_NODES.most:
-        raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
-    if not places:
-        raise InputError(f"{directory.as_posix()}: has no directory of a node; put the files of each node into one")
-    odd = next((place.name for place in places if not _NAME.fullmatch(place.name)), None)
-    if odd is not None:
-        raise InputError(f"{directory.as_posix()}: {odd!r} is no name of a node (letters, digits and . _ + -)")
+    places = _places(directory, entries)
     failures: list[str] = []
     budget = Count(_MOST_FILES), Count(_MOST_FACTS)
     try:
@@ -137,17 +136,38 @@ def gather(profile: Path, directory: Path) -> Gathered:
     observed = [_plain(node) for node in nodes]
     document = {**data, "observed_nodes": [*observed, *_absent(data, {node.name for node in nodes})]}
     absent = _not_stated(data, observed, nodes)
-    found = list(notes(data, observed, _declared(data)))
-    told = (Unjudged(directory.as_posix(), note.reason, note.remedy, ()) for note in found)
+    runs = [stream for entry in entries if (stream := _of_no_node(entry, directory)) is not None]
+    has_streams = bool(runs) or any(node.streams for node in nodes)
+    found = list(notes(data, observed, _declared(data), has_streams=has_streams))
+    told = (Unjudged(directory.as_posix(), note.reason, note.remedy, note.covers) for note in found)
     return Gathered(
         plain_text(document),
         len(nodes),
         tuple(failures),
-        left_out=tuple(_left_out(directory, entries)),
+        left_out=tuple(_left_out(directory, entries, {stream.name for stream in runs})),
         unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed), *told),
         open=_open({**absent, **{note.fact: list(note.nodes) for note in found}}, nodes),
         open_requirements=_open_requirements(absent, found),
+        streams=tuple(stream for node in nodes for stream in node.streams),
+        streams_of_no_node=tuple(runs),
     )
+
+
+def _places(directory: Path, entries: Iterable[os.DirEntry[str]]) -> list[Path]:
+    """The directories of nodes.
+
+    Raises:
+        InputError: there is none, or more than the limit, or a name is none of a node.
+    """
+    places = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    if len(places) > _MOST_NODES.most:
+        raise InputError(f"{directory.as_posix()}: {_MOST_NODES.refusal}")
+    if not places:
+        raise InputError(f"{directory.as_posix()}: has no directory of a node; put the files of each node into one")
+    odd = next((place.name for place in places if not _NAME.fullmatch(place.name)), None)
+    if odd is not None:
+        raise InputError(f"{directory.as_posix()}: {odd!r} is no name of a node (letters, digits and . _ + -)")
+    return places
 
 
 def _profile(path: Path) -> Mapping[str, Any]:
@@ -194,6 +214,10 @@ def _node(place: Path, root: Path, failures: list[str], num_files: Count, num_fa
             continue
         num_files.add()
         name = path.relative_to(root).as_posix()
+        stream = run_stream(path, root)
+        if stream is not None:
+            _take_stream(node, stream)
+            continue
         try:
             content = read_file(path)
         except LoadError as error:
@@ -210,6 +234,20 @@ def _node(place: Path, root: Path, failures: list[str], num_files: Count, num_fa
         else:
             node.unknown.append(name if content.strip() else f"{name} (empty)")
     return node
+
+
+def _of_no_node(entry: os.DirEntry[str], directory: Path) -> RunStream | None:
+    is_plain = entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
+    return run_stream(Path(entry.path), directory) if is_plain else None
+
+
+def _take_stream(node: _Node, stream: RunStream) -> None:
+    """Take the stream of a run, and what tools printed among the lines of its console."""
+    node.streams.append(stream)
+    node.files.append({"path": stream.name, "digest": f"sha256:{stream.digest}"})
+    if stream.is_console:
+        with suppress(LoadError, ForeignFormatError), untrusted(lambda reason, _: ForeignFormatError(reason)):
+            _take(node, stream.name, read_file(stream.path))
 
 
 def _take(node: _Node, name: str, content: bytes) -> bool:
@@ -344,10 +382,11 @@ def _plain(node: _Node) -> Facts:
     return {**found, **({"devices": devices} if devices else {}), "files": node.files}
 
 
-def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[Unjudged]:
+def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]], runs: Set[str]) -> Iterator[Unjudged]:
     """Files that are not looked at: links, hidden ones, those of tools' own directories, and those of no node."""
     links, hidden = [], []
-    stray = [one.name for one in entries if not one.is_symlink() and not one.is_dir(follow_symlinks=False)]
+    plain = [one.name for one in entries if not one.is_symlink() and not one.is_dir(follow_symlinks=False)]
+    stray = [name for name in plain if name not in runs]
     pending = [list(entries)]
     while pending:
         below = pending.pop()
@@ -356,7 +395,7 @@ def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]]) -> Iterator[
             is_directory = entry.is_dir(follow_symlinks=False)
             if entry.is_symlink():
                 links.append(name)
-            elif name not in stray and (
+            elif name not in plain and (
                 entry.name.startswith(".") or (is_directory and entry.name in SKIPPED_DIRECTORIES)
             ):
                 hidden.append(name)

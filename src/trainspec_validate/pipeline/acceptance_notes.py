@@ -1,4 +1,4 @@
-"""Finds facts of nodes that stay open: names of other hosts, links with fewer lanes, memory without ECC."""
+"""Finds facts of nodes that stay open: names of other hosts, links with fewer lanes, memory without ECC, stragglers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.rules._same_machine import short
 
 _SHOWN = 8
+STRAGGLER = "TS-TEL-035"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,30 @@ class Note:
     reason: str
     remedy: str
     requirement: str
+    covers: tuple[str, ...] = ()
+    """Requirements of which nothing was judged."""
 
 
-def notes(data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:
-    """The open facts of a profile, its observed nodes and the nodes that it declares by name."""
+def notes(
+    data: Mapping[str, Any], observed: Sequence[Facts], declared: Sequence[str], *, has_streams: bool
+) -> Iterator[Note]:
+    """The open facts of a profile, its observed nodes and the nodes that it declares by name.
+
+    Args:
+        data: the profile.
+        observed: what the files of each node show.
+        declared: names of the nodes of the profile.
+        has_streams: whether a stream of a training run is among the files.
+    """
+    if not has_streams:
+        yield Note(
+            "whether its ranks are slow in a run",
+            tuple(str(one["name"]) for one in observed),
+            "holds no stream of a training run, so that stragglers are not judged",
+            "run a short training job, and add the times of its ranks",
+            STRAGGLER,
+            (STRAGGLER,),
+        )
     yield from _foreign_hosts(observed, declared)
     yield from _partial_benchmarks(data, observed)
     if not any(_lanes(group) for group in data.get("node_groups") or ()):

@@ -13,19 +13,21 @@ from trainspec_validate.model.catalog import CatalogAccelerator, accelerators
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.suggest import did_you_mean, meant
 from trainspec_validate.performance.derived.cluster import listed, total, within
-from trainspec_validate.rules import NotApplicable, Unresolved, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, rule
 
 _FIGURE_TOLERANCE = 0.1
 _NOT_STATED = "not-stated"
+"""Model of an accelerator that the sources of a published profile do not name."""
+_NUM_FIGURES = 3
+"""Figures of an accelerator that `_missing_figures` looks for."""
 _MEMORY_TOLERANCE = 0.1
 """A product with more or less memory is another one: H100 was built with 64, 80 and 94 GB."""
-"""Model of an accelerator that the sources of a published profile do not name."""
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
 _MOST_TIMES_THE_LARGEST = 10
 _NAMED_MEMORY = re.compile(r"(?<!\d)(?<!\d\.)(\d{1,4})[ _-]?(?:gb|gib)(?![a-z/])", re.IGNORECASE)
-_LEAST_OF_NAMED = 1 / 9
-"""Share of the memory in a name: the smallest partition of a device has an eighth of it.
+_LEAST_OF_NAMED, _MOST_OF_NAMED = 1 / 9, 1.1
+"""Share of the memory in a name: the smallest partition of a device has an eighth of it, and a GiB is 1.074 GB.
 
 Source: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html
 """
@@ -175,12 +177,15 @@ def _missing_figures(accelerator: Accelerator) -> list[str]:
 
 @rule("TS-CLU-005")
 def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
-    """Own figures of a listed accelerator agree with the catalog."""
+    """Own figures of a listed accelerator agree with the catalog; those of others have nothing to agree with."""
     judged = False
+    unlisted: list[tuple[Pointer, str]] = []
     for i, group in enumerate(cluster.node_groups):
         known, own = listed(group), group.accelerator
         place = ("node_groups", i, "accelerator")
         if known is None:
+            if len(_missing_figures(own)) < _NUM_FIGURES:
+                unlisted.append(((*place, "model"), own.model))
             continue
         for key, value, wanted, low, high in _figures(own, known):
             if value is None or wanted is None:
@@ -196,6 +201,12 @@ def accelerator_figures(cluster: ClusterProfile) -> Iterator[Violation]:
         if known.num_dies > 1:
             judged = True
             yield from _dies(cluster, place, own, known)
+    if unlisted:
+        (where, model), *_ = unlisted
+        reason = f"has {model!r}, which the catalog does not list: its figures are compared with nothing"
+        raise Uncovered(
+            at(cluster, *where), reason, "write the catalog name, where it is an accelerator of the catalog"
+        )
     if not judged:
         raise NotApplicable("no own figure of an accelerator that the catalog lists")
 
@@ -215,14 +226,14 @@ def memory_read_time(cluster: ClusterProfile) -> Iterator[Violation]:
             place = at(cluster, "node_groups", i, "accelerator", "memory_bytes")
             usual = f"up to {units.bytes_(most)} is plausible{units.slipped_prefix(size, most / 1000, most)}"
             yield Violation(place, f"{units.bytes_(size)} of memory for an accelerator", usual)
-        named = min((int(found) * 1e9 for found in _NAMED_MEMORY.findall(own.model) if int(found)), default=None)
-        if named is not None:
+        named = [int(found) * 1e9 for found in _NAMED_MEMORY.findall(own.model) if int(found)]
+        if named:
             judged = True
-            if size < _LEAST_OF_NAMED * named:
+            if not _LEAST_OF_NAMED * min(named) <= size <= _MOST_OF_NAMED * max(named):
                 yield Violation(
                     at(cluster, "node_groups", i, "accelerator", "memory_bytes"),
-                    f"{units.bytes_(size)} of memory for {own.model!r}, whose name says {units.bytes_(named)}",
-                    f"write the memory of a device, such as {units.base(named)}, or another name",
+                    f"{units.bytes_(size)} of memory for {own.model!r}, whose name says {units.bytes_(named[0])}",
+                    f"write the memory of a device, such as {units.base(named[0])}, or another name",
                 )
         if rate is None or size < _SMALLEST_DRAM or size > most:
             continue

@@ -178,12 +178,13 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
         name = group.name if group is not None else ""
         if node.driver and not declares:
             by_kind["driver", name][node.driver].append(((_KEY, i, "driver"), node.name))
-        for j, one in enumerate(node.devices):
-            if one.firmware:
-                place = (_KEY, i, "devices", j, "firmware")
-                by_kind[f"firmware of {one.model or 'accelerators'}", name][one.firmware].append(
-                    (place, f"{node.name}/{one.name}")
-                )
+        for board in _boards(node):
+            (j, first), *others = board
+            model, several = first.model or "accelerators", f" on boards of {len(board)}" if others else ""
+            versions_of_board = ", ".join(sorted({one.firmware for _, one in board if one.firmware}))
+            by_kind[f"firmware of {model}{several}", name][versions_of_board].append(
+                ((_KEY, i, "devices", j, "firmware"), f"{node.name}/{first.name}")
+            )
         compute = _compute_ports(node, group)
         for j, port in enumerate(node.ports):
             if port.firmware and j in compute:
@@ -201,6 +202,15 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
                 names = _named([name for _, name in own])
                 message = f"{kind} is {version} on {names}, and {usual} on {len(versions[usual])} others"
                 yield Violation(at(cluster, *own[0][0]), message, "one version on all nodes of a group")
+
+
+def _boards(node: NodeObservation) -> list[list[tuple[int, DeviceObservation]]]:
+    """The devices that state their firmware, by the board that they share: its devices have versions of their own."""
+    found: dict[str | int, list[tuple[int, DeviceObservation]]] = defaultdict(list)
+    for j, one in enumerate(node.devices):
+        if one.firmware:
+            found[one.serial_number if one.serial_number is not None else j].append((j, one))
+    return list(found.values())
 
 
 def _compute_ports(node: NodeObservation, group: NodeGroup | None) -> set[int]:

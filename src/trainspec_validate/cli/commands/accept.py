@@ -19,7 +19,7 @@ from trainspec_validate.system.boundary import InputError
 if TYPE_CHECKING:
     from trainspec_validate.cli.commands.acceptance_statement import Judge
     from trainspec_validate.interop.collect import Tool
-    from trainspec_validate.model.finding import Report
+    from trainspec_validate.model.finding import Report, Unjudged
     from trainspec_validate.pipeline.acceptance import Gathered
 
 _WAYS = ("local", "ssh", "slurm", "kubernetes")
@@ -117,7 +117,7 @@ Exit codes:
     type=click.Choice(["concise", "full", "json", "sarif", "junit"]),
     help="Form of the report. Default: full at a terminal, else concise.",
 )
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and accept in spite of errors of the profile.")
 def command(  # noqa: PLR0913
     *,
     profile: str,
@@ -134,11 +134,13 @@ def command(  # noqa: PLR0913
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. With --from
-    nothing is run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
+    short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
+    run. With --over the tools that print the state of a node are run on each, and leave nothing there.
 
     With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
-    signed and verified only where the profile and the files give the same one.
+    signed and verified only where the profile and the files give the same one. A profile with errors contradicts itself
+    and is refused, before anything is gathered.
     """
     from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
@@ -146,7 +148,9 @@ def command(  # noqa: PLR0913
     _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
     _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
+    errors = _errors(Path(profile), is_allowed=force)
     gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes")
+    report = replace(report, unjudged=(*errors, *report.unjudged))
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
         texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
@@ -167,13 +171,30 @@ def _refuse_places(paths: Sequence[Path], *, force: bool) -> None:
     files.refuse_unplaced(paths)
 
 
+def _errors(profile: Path, *, is_allowed: bool) -> list[Unjudged]:
+    """What errors of a profile leave open, where they are allowed.
+
+    Raises:
+        Failure: there are errors, or the profile cannot be read.
+    """
+    from trainspec_validate.pipeline.acceptance_profile import errors, unjudged  # noqa: PLC0415
+
+    try:
+        found = errors(profile)
+    except InputError as error:
+        raise Failure.of(error) from error
+    if found and not is_allowed:
+        raise Failure(*found, "correct the profile, or accept in spite of its errors with --force")
+    return [unjudged(profile, found)] if found else []
+
+
 def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Report]:
     """What the files of the nodes show, and the report on it."""
     from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
 
     try:
         gathered = gather(profile, source.directory_of_nodes(profile))
-        return gathered, _judged(gathered, name)
+        return _judged(gathered, name)
     except InputError as error:
         raise Failure.of(error) from error
 
@@ -290,13 +311,13 @@ def _write(texts: Mapping[Path, str], *, force: bool) -> None:
         raise cannot_write(next(iter(texts)), error) from error
 
 
-def _judged(gathered: Gathered, name: str) -> Report:
-    """The report on the profile with its nodes."""
-    from trainspec_validate.checking.selection import Selection  # noqa: PLC0415
+def _judged(gathered: Gathered, name: str) -> tuple[Gathered, Report]:
+    """What is gathered with the streams that cannot be read, and the report on it."""
     from trainspec_validate.pipeline.acceptance import REQUIREMENTS  # noqa: PLC0415
+    from trainspec_validate.pipeline.acceptance_runs import judged  # noqa: PLC0415
     from trainspec_validate.pipeline.inputs import Given  # noqa: PLC0415
-    from trainspec_validate.pipeline.validation import Terms, examine  # noqa: PLC0415
 
-    given = (Given(name, gathered.text.encode(), is_document=True),)
-    report = examine([], Terms(Selection(select=REQUIREMENTS), given=given, merges=False))
-    return replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    document = Given(name, gathered.text.encode(), is_document=True)
+    report, failures = judged(document, REQUIREMENTS, (*gathered.streams, *gathered.streams_of_no_node))
+    report = replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    return replace(gathered, failures=(*gathered.failures, *failures)), report

@@ -39,9 +39,13 @@ def plain(gathered: Gathered, report: Report, name: str) -> str:
     found = sorted({finding.requirement for finding in report.findings})
     digest = sha256(gathered.text.encode()).hexdigest()
     others = [one for one in report.unjudged if one not in gathered.unjudged]
+    places = {one.path.as_posix(): one.name for one in (*gathered.streams, *gathered.streams_of_no_node)}
     rest = [
         *gathered.failures,
-        *(f"{'the directory' if one in gathered.left_out else name} {one.reason}" for one in others),
+        *(
+            f"{'the directory' if one in gathered.left_out else places.get(one.path, name)} {one.reason}"
+            for one in others
+        ),
     ]
     unjudged = [
         *({"node": node, "facts": list(facts)} for node, facts in gathered.open.items()),
@@ -58,7 +62,10 @@ def plain(gathered: Gathered, report: Report, name: str) -> str:
     return dumps(
         {
             "_type": STATEMENT,
-            "subject": [{"name": name, "digest": {"sha256": digest}}],
+            "subject": [
+                {"name": name, "digest": {"sha256": digest}},
+                *({"name": one.name, "digest": {"sha256": one.digest}} for one in gathered.streams_of_no_node),
+            ],
             "predicateType": _PREDICATE,
             "predicate": predicate,
         }

@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._job import held_at, stretches
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
-BATCH = "train.batch.size"
+BATCH, RESULT = "train.batch.size", "train.evaluation.loss"
 STEADY = 0.01
 """Scatter of reports around their median up to which they are a baseline: 0.2 % in the log of a public run."""
 MOST_SAMPLED = 1000
@@ -21,6 +21,8 @@ STALL = 5.0
 STALL_SECONDS = 60.0
 FEWEST_BEFORE = 20
 """Reports before a stall, and before a change of the unit."""
+LONGER, LONG_SECONDS = 3.0, 600.0
+"""Times the next longest step, and seconds, that make one step a stall, as of signs of a job that has times."""
 UNIT = 0.01
 """Share of the median of a step that no step is faster than: the units of programs are a thousandfold apart."""
 
@@ -59,6 +61,30 @@ def slow_reports(run: RunView, series: JobSeries, part: Any, bounds: Bounds) -> 
             f"the lines have no times, and fewer than {2 * bounds.num} reports of steps follow each other"
         )
     return [slow for piece in pieces for slow in _slow(series, piece, bounds)]
+
+
+def long_report(run: RunView, series: JobSeries, part: Any) -> Slowness | None:
+    """The report whose step takes several times as long as any other, and minutes, behind the first and unevaluated.
+
+    Steps with an evaluation, and the reports around them, are longer by what it takes.
+    """
+    for piece in _ascending(run, series, _usable(series, part)):
+        if len(piece) < FEWEST_BEFORE:
+            continue
+        values = np.asarray(series.value[piece])
+        longest = int(np.argmax(values[1:])) + 1
+        others = float(np.delete(values, longest).max())
+        if values[longest] > max(LONGER * others, LONG_SECONDS) and not _is_evaluated(run, series, piece, longest):
+            place = int(piece[longest])
+            return Slowness(place, place, 1, float(values[longest]), others)
+    return None
+
+
+def _is_evaluated(run: RunView, series: JobSeries, piece: Any, place: int) -> bool:
+    """Whether an evaluation is reported from the report before to the one after."""
+    low, high = (int(series.step[piece[n]]) for n in (place - 1, min(place + 1, len(piece) - 1)))
+    results = (each for each in run.job.values() if each.key.metric == RESULT)
+    return any(bool(((each.step >= low) & (each.step <= high)).any()) for each in results)
 
 
 def another_unit(run: RunView, series: JobSeries, part: Any, num: int) -> Slowness | None:

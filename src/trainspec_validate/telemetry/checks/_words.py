@@ -263,18 +263,21 @@ def subjects_in_words(subjects: Iterable[Subject]) -> str:
 
     >>> subjects_in_words([Subject(rank, None, None) for rank in (0, 1, 2, 7)])
     'ranks 0-2, 7'
-    >>> subjects_in_words([Subject(None, "node-1", "GPU-3f")])
-    'device GPU-3f of node-1'
+    >>> subjects_in_words([Subject(3, "node-1", None)]), subjects_in_words([Subject(None, "node-1", "GPU-3f")])
+    ('rank 3 of node-1', 'device GPU-3f of node-1')
     """
     ranks, devices, hosts = set(), set(), set()
+    homes: set[str] = set()
     for rank, host, device in subjects:
         if rank is not None:
             ranks.add(rank)
+            homes.update(() if host is None else (host,))
         elif device is not None:
             devices.add(f"{device} of {host}" if host else device)
         elif host is not None:
             hosts.add(host)
-    parts = [f"rank{'s' * (len(ranks) > 1)} {ranges_in_words(ranks)}"] if ranks else []
+    of_hosts = f" of {names_in_words(homes)}" if homes else ""
+    parts = [f"rank{'s' * (len(ranks) > 1)} {ranges_in_words(ranks)}{of_hosts}"] if ranks else []
     parts += [f"device{'s' * (len(devices) > 1)} {names_in_words(devices)}"] if devices else []
     parts += [f"host{'s' * (len(hosts) > 1)} {names_in_words(hosts)}"] if hosts else []
     return "; ".join(parts)

@@ -33,6 +33,10 @@ from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunV
 
 SLOWDOWN = "train.rank.slowdown"
 DURATION = "train.step.duration"
+COMPUTE = "train.step.phase.time{train.phase=forward_backward}"
+"""Time of a rank that no other rank is waited for in; that of a whole step is the same for ranks that wait."""
+ALIKE = 0.02
+"""Spread of the step times of ranks that wait for each other, of their mean: 0.1 % in a job with a slow rank."""
 SLOW_FACTOR = 1.5
 """Times the median that makes a rank slow; four of ten workers of one public job were above it in 90 % of updates."""
 SLOW_SHARE = 0.1
@@ -63,9 +67,12 @@ WRITTEN_SECONDS = 0.02
 def straggler(run: RunView) -> Iterator[Violation]:
     """No rank is slower than 1.5 times the others in a tenth of the windows, or in four in a row."""
     slowdowns = rows_of(run, [SLOWDOWN], least=FEWEST_WINDOWS)
-    groups = list(_durations_by_attempt(run))
-    if not len(slowdowns) and not groups:
+    durations = [(mine, _means(run, mine)) for mine in _by_attempt(run, rows_of(run, [DURATION], least=FEWEST_WINDOWS))]
+    computed = [(mine, _growths(run, mine)) for mine in _by_stage(run, _compute_rows(run))]
+    if not len(slowdowns) and not durations and not computed:
         raise NotApplicable(f"no {SLOWDOWN}, and no {DURATION} of three ranks or more")
+    if not len(slowdowns) and not computed and all(np.ptp(means) <= ALIKE * means.mean() for _, means in durations):
+        raise NotApplicable(f"no {SLOWDOWN} or {COMPUTE}, and ranks that wait for each other take the same {DURATION}")
     rows = Columns(run, slowdowns)
     often = rows["num_above"] > SLOW_SHARE * rows["num"]
     for_a_while = ~often & (rows["longest_above"] >= SLOW_IN_A_ROW)
@@ -76,25 +83,64 @@ def straggler(run: RunView) -> Iterator[Violation]:
 
     yield from violations_of_rows(run, slowdowns[often], "last", by_window)
     yield from violations_of_rows(run, slowdowns[for_a_while], "longest_above", _slow_for_a_while)
-    for mine in groups:
-        means = run.series.rows["total"][mine] / np.maximum(run.series.rows["num_finite"][mine], 1)
-        median = float(np.median(means))
-
-        def by_mean(series: Series, median: float = median) -> Fault:
-            mean = seconds_in_words(series.total / max(series.num_finite, 1))
-            return _slow(series, f"is {mean} on average, and {seconds_in_words(median)} on the median rank")
-
-        yield from violations_of_rows(run, mine[means > SLOW_FACTOR * median], "last", by_mean)
+    for mine, seconds in (*durations, *computed):
+        yield from _slower_than_the_median(run, mine, seconds)
 
 
-def _durations_by_attempt(run: RunView) -> Iterator[Any]:
-    """Rows with the step time of single ranks, for each attempt with enough of them."""
-    rows = rows_of(run, [DURATION], least=FEWEST_WINDOWS)
+def _slower_than_the_median(run: RunView, rows: Any, seconds: Any) -> Iterator[Violation]:
+    """Ranks with a mean time of a step, or of a part of it, far above that of the median rank."""
+    median = float(np.median(seconds))
+    own = {run.series.at(int(row)).subject: float(mean) for row, mean in zip(rows, seconds, strict=True)}
+
+    def by_mean(series: Series) -> Fault:
+        mean = seconds_in_words(own[series.subject])
+        return _slow(series, f"is {mean} on average, and {seconds_in_words(median)} on the median rank")
+
+    yield from violations_of_rows(run, rows[seconds > SLOW_FACTOR * median], "last", by_mean)
+
+
+def _means(run: RunView, rows: Any) -> Any:
+    return run.series.rows["total"][rows] / np.maximum(run.series.rows["num_finite"][rows], 1)
+
+
+def _growths(run: RunView, rows: Any) -> Any:
+    """Growth of counters for each step, after the first value, which has the time of the first step."""
+    table = run.series.rows
+    num_steps = table["last_step"][rows] - table["first_step"][rows]
+    return (table["last_value"][rows] - table["first_value"][rows]) / num_steps
+
+
+def _compute_rows(run: RunView) -> Any:
+    """Rows with the compute time of ranks at two steps or more, in one counter that never fell."""
+    rows = rows_of(run, [COMPUTE.partition("{")[0]], least=FEWEST_WINDOWS)
+    wanted = [index for index, key in enumerate(run.series.keys) if str(key) == COMPUTE]
+    table = run.series.rows
+    usable = np.isin(table["key"][rows], wanted) & (table["num_falls"][rows] == 0) & (table["first_step"][rows] >= 0)
+    return rows[usable & (table["last_step"][rows] > table["first_step"][rows])]
+
+
+def _by_attempt(run: RunView, rows: Any) -> Iterator[Any]:
+    """Those of some rows that are of single ranks, for each attempt with enough of them."""
     rows = rows[ranks_of_rows(run, rows) >= 0]
     for attempt in np.unique(run.series.rows["attempt"][rows]):
         mine = rows[run.series.rows["attempt"][rows] == attempt]
         if len(mine) >= FEWEST_RANKS:
             yield mine
+
+
+def _by_stage(run: RunView, rows: Any) -> Iterator[Any]:
+    """Rows for each attempt and pipeline stage: stages have different layers, so that their times differ by design."""
+    stages = {
+        (head.record.att, head.record.rank): head.record.declared.get("train.parallel.pipeline.rank")
+        for head in run.heads
+    }
+    for mine in _by_attempt(run, rows):
+        attempt = int(run.series.rows["attempt"][mine[0]])
+        declared = [stages.get((attempt, int(rank))) for rank in ranks_of_rows(run, mine)]
+        own = np.array([min(stage, 2**31) if isinstance(stage, int) else -1 for stage in declared])
+        for stage in np.unique(own):
+            if (own == stage).sum() >= FEWEST_RANKS:
+                yield mine[own == stage]
 
 
 def _slow_for_a_while(series: Series) -> Fault:

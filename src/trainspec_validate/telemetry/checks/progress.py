@@ -10,7 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check
 from trainspec_validate.telemetry.checks._absences import LOST, Absences, ranks_named
 from trainspec_validate.telemetry.checks._cadences import Cadences
-from trainspec_validate.telemetry.checks._job import report_interval, stretches
+from trainspec_validate.telemetry.checks._job import report_interval, segments, stretches
 from trainspec_validate.telemetry.checks._members import ranks_of_rows
 from trainspec_validate.telemetry.checks._pauses import Pauses, end_by, judged_attempts, of_attempt, standstills
 from trainspec_validate.telemetry.checks._progress import STEPS, Progress, find_progress, progress
@@ -24,8 +24,10 @@ from trainspec_validate.telemetry.checks._rows import (
     when,
 )
 from trainspec_validate.telemetry.checks._seen import advice
+from trainspec_validate.telemetry.checks._signs import HELP as STALL_HELP
 from trainspec_validate.telemetry.checks._signs import long_pauses, signs_of
 from trainspec_validate.telemetry.checks._skips import runs_of_skips
+from trainspec_validate.telemetry.checks._untimed import long_report
 from trainspec_validate.telemetry.checks._words import (
     damaged,
     few,
@@ -36,6 +38,7 @@ from trainspec_validate.telemetry.checks._words import (
 )
 from trainspec_validate.telemetry.view.run_view import Location, Lockstep, Occurrence, RunView, Trouble
 
+DURATION = "train.step.duration"
 SPREAD_STEPS = 1
 """Steps that ranks of one job may be apart: they wait for each other in every step, and a pipeline drains."""
 FEWEST_VALUES = 5
@@ -224,14 +227,15 @@ def lock_evidence(lock: Lockstep, begin: int, end: int, sample: str) -> Evidence
 @check("TS-TEL-033")
 def no_progress(run: RunView) -> Iterator[Violation]:
     """A job that completes no step for long says why."""
-    if not has_times(run) and (skips := runs_of_skips(run)):
-        yield from few(skips)
+    found = runs_of_skips(run)
+    if not has_times(run) and (untimed := [*found, *_long_steps(run)]):
+        yield from few(untimed)
         return
     refuse_timeless(run)
     known = find_progress(run)
     pauses = standstills(run)
-    found: list[Violation] = list(long_pauses(run, known))
-    judged = False
+    judged = bool(found)
+    found += long_pauses(run, known)
     for span in run.attempts:
         mine = of_attempt(known.series, span.number) if known else slice(0, 0)
         if known is not None and mine.stop - mine.start >= FEWEST_REPORTS:
@@ -246,6 +250,20 @@ def no_progress(run: RunView) -> Iterator[Violation]:
     if not judged:
         raise NotApplicable("fewer than three steps are reported in each attempt")
     yield from few(found)
+
+
+def _long_steps(run: RunView) -> Iterator[Violation]:
+    """Steps of a log without times that take minutes, and far longer than any other."""
+    series = run.job.get(DURATION)
+    for part in segments(run, series) if series is not None else ():
+        if series is not None and (found := long_report(run, series, part)):
+            yield Violation(
+                series.location(found.first),
+                f"step {int(series.step[found.first]):,} takes {seconds_in_words(found.seconds)}, and no other more "
+                f"than {seconds_in_words(found.baseline)}",
+                "look for a rank, a node or a store that hung meanwhile",
+                Evidence(DURATION, count=1),
+            )
 
 
 def _longest_stand_us(times: Any, steps: Any, pauses: Pauses) -> float:
@@ -274,7 +292,7 @@ def _stands(run: RunView, known: Progress, mine: slice, pauses: Pauses, end: int
             known.series.location(at),
             f"no step is completed for {seconds_in_words(left / 1e6)} after step {int(steps[new[place]]):,}, and no "
             f"event says why{_busy(run, int(begins[place]), int(ends[place]))}",
-            "write what the job does instead: an evaluation, a save, a fault with its recovery, or train.telemetry.gap",
+            STALL_HELP,
             Evidence(STEPS, first_time_us=int(begins[place]), last_time_us=int(ends[place])),
         )
 

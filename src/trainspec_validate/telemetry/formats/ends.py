@@ -11,6 +11,9 @@ from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.source import Unended
 
 _PROCESS, _HANG, _NODE = "fault class: process", "fault class: hang", "fault class: node"
+_LAUNCHED: Final = rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}"
+"""The host and the ranks that launchers write before a line."""
+_START: Final = rb"^" + _LAUNCHED
 _SIGNALLED: Final = rb"(?:Killed|Terminated|(?:[Ss]egmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
 """What a shell prints for a process that a signal ended."""
 _CANCELLED: Final = rb"\*\*\* (?:JOB|STEP) [\w.+]{1,40} (?:ON [\w.\[\],-]{1,200} )?CANCELLED AT [\w:.-]{1,40}"
@@ -38,16 +41,19 @@ _FORMS: Final = (
     (rb"RuntimeError: (?:CUDA|NCCL|HIP) (?:out of memory|error)[^\n]{0,100}", ""),
     (rb"XlaRuntimeError: (?:RESOURCE_EXHAUSTED|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): [^\n]{0,100}", ""),
     (rb"torch\.distributed\.Dist(?:Backend|Network|Store)?Error[^\n]{0,100}", ""),
-    (rb"^terminate called after throwing an instance of '[\w:]{1,100}'", _PROCESS),
-    (rb"^[\w./-]{1,100}: error: (?:unrecognized arguments|the following arguments are required)[^\n]{0,120}", ""),
-    (rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
+    (_START + rb"terminate called after throwing an instance of '[\w:]{1,100}'", _PROCESS),
+    (
+        _START + rb"[\w./-]{1,100}: error: (?:unrecognized arguments|the following arguments are required)[^\n]{0,120}",
+        "",
+    ),
+    (_START + rb"Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
     (rb"(?:^|[\]\r])" + _SIGNALLED + rb"\s*$", _PROCESS),
     (
         rb"mpirun noticed that process rank \d{1,6} with PID \d{1,9} on node [^\n]{1,100} exited on signal [1-9]\d?",
         _PROCESS,
     ),
     (rb": line \d{1,6}: {1,4}\d{1,9} " + _SIGNALLED + rb"(?= |$)", _PROCESS),
-    (rb"^(?:\[?rank\s?\d{1,6}\]?: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
+    (_START + rb"(?:rank\s?\d{1,6}: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
 )
 """Forms of Slurm (slurmstepd, srun), Bash, MPI, the launchers of DeepSpeed and PyTorch, PyTorch itself, JAX and Python,
 and what each says in the terms of a stream; nothing where several causes print the same. A shell says what ended a
@@ -79,13 +85,16 @@ _NEEDLES: Final = (
 """Parts of the signs: a line has one of them where it has a sign."""
 _TRACEBACK, _FRAME = b"Traceback (most recent call last)", b'  File "'
 _EXCEPTION: Final = re.compile(
-    rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}?[ \t]{0,8}"
+    _LAUNCHED + rb"?[ \t]{0,8}"
     rb"(?P<said>(?:[A-Za-z_]\w{0,80}\.){0,12}(?:Exception|"
     rb"[A-Za-z_]\w{0,80}(?:Error|Exception|Exit|Expired|Timeout|Iteration|Interrupt))(?:: .{0,200}|\s*$))"
 )
-"""The last line of a traceback, behind the host and the ranks that launchers wrote before it, or indented by one."""
-_HANDLED: Final = re.compile(rb"^(?:--- Logging error ---|Exception ignored in|[ \t]{0,40}(?:>>>|\.\.\.) )")
+"""The last line of a traceback, behind what launchers wrote before it, or indented by one."""
+_HANDLED: Final = re.compile(
+    _LAUNCHED + rb"?(?:--- Logging error ---|Exception ignored (?:in|on|while)\b|[ \t]{0,40}(?:>>>|\.\.\.) )"
+)
 """Begins a traceback of an exception that did not end its program, or of an example in a text."""
+_UNINDENTED: Final = re.compile(rb"(?>" + _LAUNCHED + rb")\S")
 _CHAINED: Final = re.compile(rb"\b(?:During handling of the above|The above exception was the direct cause)")
 _ORIGINAL: Final = b"Original Traceback"
 """Begins what PyTorch shows of the exception of a worker, below the one that it raised for it."""
@@ -203,6 +212,8 @@ class _Ends:
         """Whether the lines are of a traceback, whose exception comes after them."""
         self._is_handled = False
         """Whether the program says that it goes on behind this traceback."""
+        self._num_handled = 0
+        """Tracebacks still to come of which that is said: those of several ranks may be one within the other."""
         self._is_chained = False
         """Whether this traceback is of an exception that came of the one before."""
         self._before = b""
@@ -226,6 +237,7 @@ class _Ends:
             for offset, raw in lines:
                 self._line(offset, raw, has_sign=has_sign)
         else:
+            self._num_handled = int(bool(lines) and _HANDLED.match(lines[-1][1]) is not None)
             self._passed(len(lines), together)
 
     def close(self) -> None:
@@ -245,8 +257,12 @@ class _Ends:
                 self._exception = self._first = None
             self._say(offset, found[0].strip(b" \t\r:]"), "the log says: ", meaning)
             self._num_after, self._is_within = 0, False
+        elif _HANDLED.match(raw):
+            self._num_handled += 1
+            self._passed(1, raw)
         elif _TRACEBACK in raw:
-            self._is_handled = _HANDLED.match(self._before) is not None
+            self._is_handled = self._num_handled > 0
+            self._num_handled -= self._is_handled
             self._is_chained = _ORIGINAL in raw or _CHAINED.search(self._before) is not None
             self._is_within = not self._is_handled
         elif _FRAME in raw and not self._is_handled:
@@ -254,6 +270,7 @@ class _Ends:
         elif found := _EXCEPTION.match(raw):
             self._raised(offset, found["said"].strip())
         else:
+            self._num_handled = 0 if _UNINDENTED.match(raw) else self._num_handled
             self._passed(1, raw)
         self._before = raw if raw.strip() else self._before
 
