@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -63,7 +63,7 @@ def _sizes(references: Iterable[Any]) -> Iterator[tuple[str, int | None]]:
             yield one[2], width * one[4] if width and is_count(one[4]) else None
 
 
-def odd_references(references: Iterable[Any], words: Collection[str] = ("storage",)) -> Iterator[str]:
+def odd_references(references: Iterable[Any], words: Sequence[str] = ("storage",)) -> Iterator[str]:
     """References that PyTorch refuses, whichever bytes are there, in words: torch/serialization.py, persistent_load.
 
     Args:
@@ -72,7 +72,7 @@ def odd_references(references: Iterable[Any], words: Collection[str] = ("storage
     """
     odd = _Lack()
     for one in references:
-        if words == ("storage",) and len(one) != _NUM_SAID:
+        if tuple(words) == ("storage",) and len(one) != _NUM_SAID:
             odd.add(f"{len(one):,} values in place of {_NUM_SAID}")
         elif not one or one[0] not in words:
             odd.add(f"{_said(one[0] if one else None)} in place of {words[0]!r}")
