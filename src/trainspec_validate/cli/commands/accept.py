@@ -138,8 +138,8 @@ def command(  # noqa: PLR0913
     Streams of a short training run, among them or next to the nodes, are judged too. With --from nothing is run. With
     --over the tools that print the state of a node are run on each, and leave nothing there.
 
-    With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. It is signed and
-    verified only where profile and files give the same one. A profile with errors is refused before anything is run.
+    With --signing-key the statement is in a DSSE envelope, with a signature of each party. It is signed and verified
+    only where profile and files give the same one. A profile with errors is refused before anything is run.
     """
     from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
     from trainspec_validate.report import render  # noqa: PLC0415
@@ -147,12 +147,10 @@ def command(  # noqa: PLR0913
     _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
     _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
-    first = _errors(Path(profile), is_allowed=force)
-    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes", first)
+    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes", force=force)
     texts = {} if output is None else {output: gathered.text}
-    texts |= (
-        {} if statement is None else {statement: acceptance_statement.signed(gathered, report, output, keys.private)}
-    )
+    if statement is not None:
+        texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
     _write({Path(name): text for name, text in texts.items()}, force=force)
     terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
     is_same = _holds(acceptance_statement.Judge(gathered, report, keys), verify, countersign)
@@ -187,10 +185,11 @@ def _errors(profile: Path, *, is_allowed: bool) -> list[Unjudged]:
     return [unjudged(profile, found)] if found else []
 
 
-def _examined(profile: Path, source: _Source, name: str, first: Sequence[Unjudged]) -> tuple[Gathered, Report]:
-    """What the files of the nodes show, and the report on it, with what is named first among what is not judged."""
+def _examined(profile: Path, source: _Source, name: str, *, force: bool) -> tuple[Gathered, Report]:
+    """What the files of the nodes show, and the report on it, with the errors of the profile where they are allowed."""
     from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
 
+    first = _errors(profile, is_allowed=force)
     try:
         gathered = gather(profile, source.directory_of_nodes(profile))
         gathered, report = _judged(gathered, name)
