@@ -85,7 +85,8 @@ def once_per_epoch(case: Case, criterion: Criterion) -> Iterator[Problem]:
         most, least = -(-total // size), total // size
         repeated = [sample for sample in one.sample_ids if consumed[sample] > most]
         if repeated:
-            yield Problem(f"step {step} consumes sample {repeated[0]} for the {most + 1}th time", (one.entry,))
+            message = f"step {step} consumes sample {repeated[0]} again: used {most + 1} times, at most {most} by then"
+            yield Problem(message, (one.entry,))
             return
         behind = least and (len(consumed) < size or num_with[least] < len(consumed))
         if behind:
