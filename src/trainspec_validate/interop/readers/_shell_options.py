@@ -56,6 +56,7 @@ _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _EXPORTED = re.compile(r"\bexport[ \t]+([A-Za-z_]\w{0,100})")
+_USED = re.compile(r"\$\{?([A-Za-z_]\w{0,100})")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _NO_OPTIONS = re.compile(r"\$\(\(|\$(?:\w{1,80}|\{\w{1,80}\})/")
 """A number that the shell computes, and a path below a directory from outside."""
@@ -347,7 +348,7 @@ def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | N
 
 
 def _leave_out_shown(script: Script, text: str, pattern: re.Pattern[str]) -> None:
-    """Take away commands that a script only prints; another program may start one in an exported variable.
+    """Take away commands that a script only prints; one in a variable that is used elsewhere may be started there.
 
     Raises:
         ForeignFormatError: they are all that could be read.
@@ -357,7 +358,10 @@ def _leave_out_shown(script: Script, text: str, pattern: re.Pattern[str]) -> Non
     taken = {id(command) for command in shown}
     script.commands[:] = [command for command in script.commands if id(command) not in taken]
     reader = Reader(script)
-    handed_on = set(_EXPORTED.findall(text)) & {name for name, value in script.variables.items() if ".py" in value}
+    printed = {line for command in shown for line in range(command[0].line, max(word.line for word in command) + 1)}
+    rest = "\n".join(line for number, line in enumerate(lines, 1) if number not in printed)
+    named = {*_EXPORTED.findall(text), *_USED.findall(rest)}
+    handed_on = named & {name for name, value in script.variables.items() if ".py" in value}
     for command in () if handed_on else shown:
         options = reader.read(command).options
         is_launch = {PROGRAM, COMMAND}.intersection(options) and any(_fits(pattern, name) for name in options)
