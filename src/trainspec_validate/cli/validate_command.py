@@ -23,7 +23,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, holds_document, search
-from trainspec_validate.pipeline.excluded import EXCLUDED, excluding, idle, passed_over, takes
+from trainspec_validate.pipeline.excluded import EXCLUDED, MOST_PATTERNS, excluding, idle, passed_over, takes
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by, why_left_out
@@ -46,7 +46,11 @@ def run(request: Request) -> int:
     Raises:
         Failure: wrong use, or nothing could be read.
     """
-    with excluding(request.exclude, request.settings if "exclude" in request.from_settings else ""):
+    settings = request.settings if "exclude" in request.from_settings else ""
+    if len(request.exclude) > MOST_PATTERNS.most:
+        whose = f"exclude in {settings}" if settings else "--exclude"
+        raise Failure(f"{whose}: {len(request.exclude):,} patterns, where a run has at most {MOST_PATTERNS.most:,}")
+    with excluding(request.exclude, settings):
         code = _run(request)
         for words in idle(request.paths or (".",)):
             terminal.tell(f"Note: {words}")

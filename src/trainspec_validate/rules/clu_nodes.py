@@ -26,6 +26,7 @@ from trainspec_validate.performance.derived.cluster import compute_nics, domain_
 from trainspec_validate.performance.topology.graph import domain_latency_seconds
 from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, rule
 from trainspec_validate.rules._device_peers import behind_others, below_declared
+from trainspec_validate.rules._node_rates import rates, refuse_unpublished
 from trainspec_validate.rules._same_machine import other_hosts, same_machines
 
 _KEY = "observed_nodes"
@@ -376,10 +377,12 @@ def _matched(node: NodeObservation, group: NodeGroup) -> tuple[dict[int, bool], 
 
 @rule("TS-CLU-074")
 def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The bus bandwidth of a node is in the predicted band, and near that of its peers."""
-    judged = False
+    """The rates of benchmarks on a node are in their bands, and bus bandwidths near those of its peers."""
+    nodes = _nodes(cluster)
+    judged = any(node.copies or node.linpack_runs for _, node, _ in nodes)
+    yield from rates(cluster, nodes)
     peers: dict[tuple[str, str, int, float], list[tuple[float, Pointer, str]]] = defaultdict(list)
-    for i, node, group in _nodes(cluster):
+    for i, node, group in nodes:
         for j, own in enumerate(node.bus_bandwidths):
             place: Pointer = (_KEY, i, "bus_bandwidths", j)
             key = (group.name if group is not None else "", own.operation, own.num_ranks, own.message_bytes)
@@ -400,6 +403,7 @@ def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield _slow(cluster, place, (node.name, node.bus_bandwidths[int(place[3])]), told)
     if not judged:
         raise NotApplicable("no bus bandwidth of a large message on one node, and no three nodes to compare")
+    refuse_unpublished(cluster, nodes)
 
 
 def _slow(cluster: ClusterProfile, place: Pointer, found: tuple[str, BusBandwidth], told: str) -> Violation:

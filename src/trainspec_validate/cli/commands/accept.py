@@ -146,22 +146,19 @@ def command(  # noqa: PLR0913
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
-    short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
-    run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+    dcgmi diag, nccl-tests, nvbandwidth, HPL, kernel logs, trainspec discover, and other formats of trainspec import.
+    Streams of a short training run, among them or next to the nodes, are judged too. With --from nothing is run. With
+    --over the tools that print the state of a node are run on each, and leave nothing there.
 
-    With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
-    signed and verified only where the profile and the files give the same one. A profile with errors contradicts itself
-    and is refused, before anything is gathered.
+    With --signing-key the statement is in a DSSE envelope, with a signature of each party. It is signed and verified
+    only where profile and files give the same one. A profile with errors is refused before anything is run.
     """
     from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
 
     _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
     _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
-    errors = _errors(Path(profile), is_allowed=force)
-    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes")
-    report = replace(report, unjudged=(*errors, *report.unjudged))
+    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes", force=force)
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
         texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
@@ -216,15 +213,17 @@ def _errors(profile: Path, *, is_allowed: bool) -> list[Unjudged]:
     return [unjudged(profile, found)] if found else []
 
 
-def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Report]:
-    """What the files of the nodes show, and the report on it."""
+def _examined(profile: Path, source: _Source, name: str, *, force: bool) -> tuple[Gathered, Report]:
+    """What the files of the nodes show, and the report on it, with the errors of the profile where they are allowed."""
     from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
 
+    first = _errors(profile, is_allowed=force)
     try:
         gathered = gather(profile, source.directory_of_nodes(profile))
-        return _judged(gathered, name)
+        gathered, report = _judged(gathered, name)
     except InputError as error:
         raise Failure.of(error) from error
+    return gathered, replace(report, unjudged=(*first, *report.unjudged))
 
 
 def _check_options(
