@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED, FailOn
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.system.boundary import InputError
 
@@ -34,6 +35,7 @@ Examples:
   trainspec accept cluster.yaml --from gathered/
   trainspec accept cluster.yaml --over ssh --node 'node[01-16]' --into gathered/
   trainspec accept cluster.yaml --over slurm --into gathered/ --also 'dcgmi.txt=dcgmi diag -r 3'
+  trainspec accept cluster.yaml --from gathered/ --fail-on unjudged
   trainspec accept cluster.yaml --from gathered/ --output accepted.yaml --statement statement.json
   trainspec accept cluster.yaml --from gathered/ --verify accepted.yaml
   trainspec accept cluster.yaml --from gathered/ --statement statement.json --signing-key key.pem
@@ -42,8 +44,9 @@ Examples:
 
 \b
 Exit codes:
-  0  every node is as declared, in what the files state
-  1  a node differs, did not answer or is absent; or --verify or --countersign found another result or signature
+  0  nothing that was read differs
+  1  a node differs, did not answer or is absent; with --fail-on unjudged also where something was not judged; or
+     --verify or --countersign found another result or signature
   2  wrong use, or a file that cannot be read
   3  a mistake of ours; please report it
 """
@@ -74,6 +77,14 @@ Exit codes:
     show_default=True,
     metavar="SECONDS",
     help="Longest time that a node may take with --over.",
+)
+@click.option(
+    "--fail-on",
+    type=FailOn(click.Choice([UNJUDGED, UNCOVERED])),
+    multiple=True,
+    metavar="WORDS",
+    help="What makes the exit code 1 next to findings: unjudged for what no file states, uncovered for what this tool "
+    "has no formula or figure for. Repeatable.",
 )
 @click.option(
     "--output",
@@ -128,6 +139,7 @@ def command(  # noqa: PLR0913
     verify: tuple[Path, ...],
     public_keys: tuple[Path, ...],
     notation: str | None,
+    fail_on: tuple[str, ...],
     force: bool,
     **source: Any,
 ) -> None:
@@ -142,7 +154,6 @@ def command(  # noqa: PLR0913
     only where profile and files give the same one. A profile with errors is refused before anything is run.
     """
     from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
-    from trainspec_validate.report import render  # noqa: PLC0415
 
     _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
@@ -152,11 +163,28 @@ def command(  # noqa: PLR0913
     if statement is not None:
         texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
     _write({Path(name): text for name, text in texts.items()}, force=force)
-    terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
+    _print(report, notation)
     is_same = _holds(acceptance_statement.Judge(gathered, report, keys), verify, countersign)
+    _end(gathered, report, fail_on, is_same=is_same)
+
+
+def _print(report: Report, notation: str | None) -> None:
+    from trainspec_validate.report import render  # noqa: PLC0415
+
+    terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
+
+
+def _end(gathered: Gathered, report: Report, fail_on: Sequence[str], *, is_same: bool) -> None:
+    """Set the exit code.
+
+    Raises:
+        Failure: a file could not be read.
+    """
+    from trainspec_validate.cli.request import fails  # noqa: PLC0415
+
     if gathered.failures:
         raise Failure(*gathered.failures)
-    if report.findings or not is_same:
+    if not is_same or fails(report, ("note", *fail_on)):
         click.get_current_context().exit(terminal.FINDINGS)
 
 
