@@ -47,6 +47,15 @@ def test_without_a_pattern_the_files_fail_the_gate() -> None:
     assert invoke(".").exit_code == 1
 
 
+def test_a_run_has_a_bounded_number_of_patterns() -> None:
+    """Each file of a search is held against all of them."""
+    for number, code in ((500, 0), (501, 2)):
+        put(f"exclude = {json.dumps(['tests', *(f'*a*a*a*{n}' for n in range(1, number))])}\n")
+        result = invoke(".")
+        assert result.exit_code == code
+    assert "exclude in trainspec.toml: 501 patterns, where a run has at most 500" in result.output
+
+
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
 def test_every_format_says_how_many_were_excluded_and_by_what(name: str) -> None:
     put(SETTINGS)

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.node_reports import benchmark, diagnostic, links, of_node, ports, profile, smi
+from tests.telemetry.telemetry_makers import Stream
 from tests.trees import deep_tree
 from trainspec_validate.cli.toolbox import command
 from trainspec_validate.interop.fragment import ForeignFormatError
@@ -70,6 +71,37 @@ def test_nodes_as_declared_are_accepted(tmp_path: Path) -> None:
     assert "no findings" in found.output
     assert found.output.count("nodes: not judged: ") == 1, "stragglers alone"
     assert "holds no stream of a training run" in found.output
+
+
+def short_run() -> str:
+    """A stream of three ranks that compute equally fast, on three nodes."""
+    stream = Stream("ranks", ("rank",), world_size=3)
+    values = {"train.step.duration": 1.0, "train.step.phase.time{train.phase=forward_backward}": 0.5}
+    for step in range(1, 6):
+        for rank in range(3):
+            stream.sample(10 * step, values, rank=rank, step=step, host=f"node-{rank}")
+    return "".join(json.dumps(line) + "\n" for line in stream.lines)
+
+
+@pytest.mark.parametrize(
+    ("files", "result"),
+    [({**GOOD, **ALL}, "PASSED"), (GOOD, "WARNED"), ({**GOOD, **ALL, "smi.txt": smi(7)}, "FAILED")],
+)
+def test_only_what_passed_is_accepted_where_unjudged_fails(tmp_path: Path, files: dict[str, str], result: str) -> None:
+    """The word has the exit code follow the result of the statement, which without it is 0 for `WARNED` too."""
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "ranks.jsonl").write_text(short_run(), encoding="utf-8")
+    nodes = {f"node-{i}": files for i in range(3)}
+    found = accept(tmp_path, nodes, "--statement", f"{tmp_path}/statement.json")
+    assert json.loads((tmp_path / "statement.json").read_text())["predicate"]["result"] == result, found.output
+    assert found.exit_code == int(result == "FAILED")
+    assert accept(tmp_path, nodes, "--fail-on", "unjudged").exit_code == int(result != "PASSED")
+    assert accept(tmp_path, nodes, "--fail-on", "uncovered").exit_code == int(result == "FAILED")
+
+
+@pytest.mark.parametrize("word", ["never", "error", "unjudged,warning"])
+def test_every_finding_fails_an_acceptance(tmp_path: Path, word: str) -> None:
+    assert accept(tmp_path, {"node-0": GOOD}, "--fail-on", word).exit_code == 2
 
 
 @pytest.mark.parametrize(

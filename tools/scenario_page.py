@@ -179,12 +179,17 @@ each scenario is normative, with its [criteria](#criteria).
 - *Trials*: for a claim about half of the faults (`quantile` of at most 0.5), about 90 of 100, and about more. Each kind
   of damage has trials of its own; the numbers here are of all kinds together.
 
-A share of faults is shown by 5, 29 or 59 trials without a miss. The scenarios that kill or stop processes at a
-random moment have so many: {timed}.
+A share of faults is shown by 5, 29 or 59 trials without a miss. These scenarios have so many: {timed}.
 The others repeat less often, or once: they show that a behaviour exists, and not the claimed share of faults.
 
 `trainspec-conformance run --dry-run` prints the same for one descriptor, with the sum of the time limits.
 """
+_TOTALS = """## Needs of each level
+
+A claim of the profile `core` needs this for each level, with everything of the levels above it in the table. Numbers of
+scenarios and trials include those of the lower levels.
+"""
+_DOCUMENTS = "`documents`: a cluster profile, a training plan or a checkpoint policy, none with an error"
 _COLUMNS = {
     "Scenario": "---",
     "Word": "---",
@@ -209,7 +214,13 @@ def page(directory: Path, entries: Sequence[Mapping[str, object]]) -> str:
     timed = ", ".join(f"`{one.metadata.name}`" for one in scenarios if _shows_share(one.trials))
     head = _HEAD.format(of_all=_OF_ALL, reports=REPORTS, timed=timed)
     return "\n".join(
-        [head, *_sections(scenarios, by_id), *_criteria(scenarios, by_id), *_capabilities(scenarios, by_id)]
+        [
+            head,
+            *_totals(scenarios),
+            *_sections(scenarios, by_id),
+            *_criteria(scenarios, by_id),
+            *_capabilities(scenarios, by_id),
+        ]
     )
 
 
@@ -274,14 +285,52 @@ def _sections(scenarios: Sequence[Scenario], by_id: Mapping[str, Mapping[str, ob
             yield "\n".join(table(_COLUMNS, rows)) + "\n"
 
 
+def totals(scenarios: Sequence[Scenario], level: str) -> tuple[int, int, int, int]:
+    """Scenarios of `core` up to a level, and trials for half of the faults, for 90 of 100 and for 95 of 100."""
+    upto = _LEVELS[: _LEVELS.index(level) + 1]
+    chosen = [one for one in scenarios if one.tier == "core" and one.level in upto]
+    sums = zip(*map(_num_trials, chosen), strict=True)
+    half, most, nearly_all = map(sum, sums)
+    return len(chosen), half, most, nearly_all
+
+
+def _totals(scenarios: Sequence[Scenario]) -> Iterator[str]:
+    """What a stack declares for each level of the profile core, and how many trials that is."""
+    rows, before = [["described", _DOCUMENTS, "0", "0", "0", "0"]], set[str]()
+    for level in _LEVELS:
+        mine = {need for one in scenarios if (one.level, one.tier) == (level, "core") for need in _needs(one)}
+        further = ", ".join(f"`{need}`" for need in sorted(mine - before))
+        rows.append([level, further, *map(str, totals(scenarios, level))])
+        before |= mine
+    trials = dict(list(_COLUMNS.items())[-3:])
+    yield _TOTALS
+    yield "\n".join(table({"Level": "---", "Needs": "---", "Scenarios": "---:", **trials}, rows)) + "\n"
+
+
+def _needs(one: Scenario) -> list[str]:
+    """The capabilities that a scenario needs, and the pointer where it damages that."""
+    return [*needs(one), *(["store.pointer"] if damages_pointer(one) else [])]
+
+
+def _num_trials(one: Scenario) -> tuple[int, int, int]:
+    """Trials of all kinds of damage: for half of the faults, for 90 of 100 and for 95 of 100."""
+    kinds, trials = num_kinds(one), one.trials
+    return kinds * trials.basic, kinds * trials.standard, kinds * trials.strict
+
+
 def _shows_share(trials: Trials) -> bool:
     wanted = tuple(trials_needed(share) for share in (0.5, 0.9, 0.95))
     return (trials.basic, trials.standard, trials.strict) == wanted
 
 
 def _row(one: Scenario, entry: Mapping[str, object]) -> list[str]:
-    trials = (num_kinds(one) * number for number in (one.trials.basic, one.trials.standard, one.trials.strict))
-    needed = [f"`{need}`" for need in needs(one) if need != _OF_ALL]
-    needed += ["`store.pointer`"] if damages_pointer(one) else []
+    needed = [f"`{need}`" for need in _needs(one) if need != _OF_ALL]
     link = f"[`{one.metadata.name}`](../v1/{entry['chapter']}.md#{one.requirement})"
-    return [link, str(entry["level"]), str(entry["title"]), ", ".join(needed), str(most_ranks(one)), *map(str, trials)]
+    return [
+        link,
+        str(entry["level"]),
+        str(entry["title"]),
+        ", ".join(needed),
+        str(most_ranks(one)),
+        *map(str, _num_trials(one)),
+    ]

@@ -41,7 +41,10 @@ def gather(descriptor: Path, stack: StackDescriptor, out: Path) -> tuple[str, ..
 
 
 def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
-    """Errors of the validator on the copies, each as `file: id: message`; empty where there are none."""
+    """Errors of the validator on the copies, each as `file: id: message`; empty where there are none.
+
+    Errors that a comment silences count too: a level says what was shown, and a reason shows nothing.
+    """
     if not documents:
         return ()
     from trainspec_validate.model.finding import Severity  # noqa: PLC0415
@@ -52,5 +55,6 @@ def errors(out: Path, documents: tuple[str, ...]) -> tuple[str, ...]:
             report = examine([Path(name).relative_to(DIRECTORY) for name in documents], Terms(num_workers=1))
         except (InputError, OSError) as error:
             return (f"{DIRECTORY}: unreadable: {error}",)
-    found = report.at_or_above(Severity.ERROR)[:MAX_ERRORS]
+    silenced = [one.finding for one in report.suppressed if one.finding.severity is Severity.ERROR]
+    found = [*report.at_or_above(Severity.ERROR), *silenced][:MAX_ERRORS]
     return tuple(f"{DIRECTORY}/{one.path}: {one.requirement}: {one.message}" for one in found)

@@ -11,6 +11,7 @@ import msgspec
 from trainspec_conformance.reading import read
 from trainspec_conformance.reporting import LEVELS, REPORT
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
+from trainspec_validate.model.units import counted
 from trainspec_validate.system.neutral import printable
 
 NOTICEABLE = 1.25
@@ -114,7 +115,7 @@ def _failed(one: ScenarioReport) -> dict[str, tuple[int, int]]:
 
 
 def _share(failed: tuple[int, int]) -> str:
-    return f"failed in {failed[0]} of {failed[1]} trials" if failed[1] else "never failed"
+    return f"failed in {failed[0]} of {counted(failed[1], 'trial')}" if failed[1] else "never failed"
 
 
 def _of_figures(old: ScenarioReport, new: ScenarioReport) -> Iterator[Change]:

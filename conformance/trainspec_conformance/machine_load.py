@@ -13,6 +13,7 @@ import psutil
 
 from trainspec_conformance.processes import marked
 from trainspec_conformance.records import Load
+from trainspec_validate.model.units import counted
 
 WINDOW_SECONDS = 2.0
 """Sampling interval: long compared with a scan of all processes, short compared with the limits of scenarios."""
@@ -33,11 +34,12 @@ _OWN = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 def too_busy(load: Load) -> str:
     """Load by other processes, where it is so high that no time of the trial counts against a stack; else empty."""
+    processors = counted(load.num_processors, "processor")
     if load.before_processors >= BUSY_BEFORE_SHARE * load.num_processors:
-        return f"others used {load.before_processors:.1f} of {load.num_processors} processors before the start"
+        return f"others used {load.before_processors:.1f} of {processors} before the start"
     if load.full_seconds >= max(LEAST_SECONDS, LONG_SHARE * load.seconds):
         return (
-            f"others used {load.others_processors:.1f} of {load.num_processors} processors on average, and no "
+            f"others used {load.others_processors:.1f} of {processors} on average, and no "
             f"processor was free for {load.full_seconds:.0f} of {load.seconds:.0f} s"
         )
     return ""

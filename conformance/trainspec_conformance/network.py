@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.wire import Wire
+from trainspec_validate.model.units import counted
 
 INTERFACE = "eth0"
 MAX_HOSTS = 250
@@ -71,7 +72,9 @@ class Network:
         if shutil.which("nsenter") is None:
             raise NotAllowedError("the program nsenter, which enters a network namespace, is not installed")
         if num_hosts > MAX_HOSTS:
-            raise NotAllowedError(f"{num_hosts} hosts are too many for one network, {MAX_HOSTS} is the most")
+            raise NotAllowedError(
+                f"{counted(num_hosts, 'host', 'are')} too many for one network, {MAX_HOSTS} is the most"
+            )
         with contextlib.ExitStack() as made:
             try:
                 self.hosts = tuple(_made(f"{_SUBNET}.{number + 1}", made) for number in range(num_hosts))

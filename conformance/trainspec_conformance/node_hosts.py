@@ -8,6 +8,7 @@ from trainspec_conformance.nodes import Nodes
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_validate.documents.types.conformance import TaskHost
 from trainspec_validate.documents.types.scenario import Inject, Scenario
+from trainspec_validate.model.units import counted
 
 NEEDED = "separate-hosts"
 """Capability of a stack that places its ranks on the hosts of a task."""
@@ -29,7 +30,7 @@ class NodeHosts:
             raise NotAllowedError(f"the agent of a node cannot do this: {', '.join(kinds)}")
         num_needed = scenario.job.num_hosts
         if num_needed > len(nodes.names):
-            raise NotAllowedError(f"{num_needed} nodes are needed, --node names {len(nodes.names)}")
+            raise NotAllowedError(f"{counted(num_needed, 'node', 'are')} needed, --node names {len(nodes.names)}")
         self._nodes = nodes
         self.names = nodes.names[:num_needed] if num_needed > 1 else nodes.names
 

@@ -25,6 +25,7 @@ from trainspec_conformance.agent import NoTargetError
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_validate.documents.types.conformance_report import ReportNode
 from trainspec_validate.interop.collect import NODE_NAME, named, variables, words
+from trainspec_validate.model.units import counted
 from trainspec_validate.system import threads
 from trainspec_validate.system.boundary import InputError, words_of
 
@@ -219,7 +220,7 @@ class Nodes:
         if not found:
             raise InputError(f"--over {way} requires --node")
         if len(found) > MOST_NODES:
-            raise InputError(f"{len(found)} nodes are more than {MOST_NODES}")
+            raise InputError(f"{counted(len(found), 'node', 'are')} more than {MOST_NODES}")
         for name in found:
             if not NODE_NAME.fullmatch(name):
                 raise InputError(f"{name!r} is no name of a node (letters, digits and . _ + -)")

@@ -27,6 +27,7 @@ from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 from trainspec_validate.documents.types.scenario import Scenario
+from trainspec_validate.model.units import counted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
 
 _MOST_FILES = 1_000_000
@@ -139,7 +140,8 @@ def _repeated(report: ConformanceReport) -> Iterator[str]:
                 yield f"{one.scenario}, trial {trial.number}: its history is that of {before}"
         directories = [trial.directory for trial in one.trials]
         if len(set(directories)) != len(directories):
-            yield f"{one.scenario}: {len(directories)} trials name {len(set(directories))} directories"
+            amount = counted(len(directories), "trial")
+            yield f"{one.scenario}: {amount} name {counted(len(set(directories)), 'directory')}"
 
 
 def _documents(directory: Path, report: ConformanceReport) -> Iterator[str]:
@@ -173,7 +175,8 @@ def _facts(one: ScenarioReport, scenario: Scenario) -> Iterator[str]:
     if (one.requirement, one.tier, one.level) != (scenario.requirement, scenario.tier, scenario.level):
         yield f"{one.scenario}: requirement, tier or level differ from the scenario's"
     if one.num_ranks not in {None, most_ranks(scenario)}:
-        yield f"{one.scenario}: the report says {one.num_ranks} ranks, the scenario has {most_ranks(scenario)}"
+        amount = counted(one.num_ranks, "rank")
+        yield f"{one.scenario}: the report says {amount}, the scenario has {most_ranks(scenario)}"
 
 
 def _scenario(directory: Path, report: ConformanceReport, one: ScenarioReport) -> Iterator[str]:

@@ -48,6 +48,16 @@ def test_documents_are_judged(tools: Tools, root: Path) -> None:
     assert "TS-PAR-001" in {finding["requirement"] for finding in bad["result"]["findings"]}
 
 
+def test_a_file_that_cannot_be_read_hides_no_other(tools: Tools, root: Path) -> None:
+    text = (root / "plan.yaml").read_text(encoding="utf-8")
+    (root / "plan.yaml").write_text(text.replace("num_accelerators: 16", "num_accelerators: 32", 1), encoding="utf-8")
+    os.mkfifo(root / "pipe.yaml")
+    found = tools.validate(["."], select=["PAR"])
+    assert found["exit_code"] == 2
+    assert "TS-PAR-001" in {finding["requirement"] for finding in found["result"]["findings"]}
+    assert any("pipe.yaml" in note for note in found["notes"])
+
+
 def test_a_requirement_and_a_metric_are_explained(tools: Tools) -> None:
     (entry,) = tools.explain("world-size")["result"]
     assert entry["id"] == "TS-PAR-001"

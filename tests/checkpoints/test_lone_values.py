@@ -35,7 +35,9 @@ def test_the_data_of_a_test_is_no_checkpoint(value: Any, is_old: bool, tmp_path:
     assert "input.pt: not judged: has the name of a file of state" in result.stderr
 
 
-@pytest.mark.parametrize("value", [state(1), {"w": torch.zeros(2)}, [torch.zeros(1)], ({"w": torch.zeros(2)}, 3)])
+@pytest.mark.parametrize(
+    "value", [state(1), {"w": torch.zeros(2)}, [torch.zeros(1)], ({"w": torch.zeros(2)}, 3), [[[{"w": 1}]], "a"]]
+)
 def test_state_is_a_checkpoint(value: Any, tmp_path: Path) -> None:
     torch.save(value, tmp_path / "x.pt")
     assert newest(tmp_path).exit_code == 0
@@ -47,6 +49,7 @@ def test_state_is_a_checkpoint(value: Any, tmp_path: Path) -> None:
         (torch.zeros(3), "a tensor alone"),
         (torch.tensor(1.0), "a tensor alone"),
         ([1, 2.5, "a"], "no tensor and no mapping"),
+        (((None, None), [("a", ())]), "no tensor and no mapping"),
         (numpy.float64(3), "a number alone"),
         (numpy.zeros(3), "an array alone"),
     ],

@@ -220,7 +220,7 @@ ROWS = [
     Row("ends-in-time", "out-of-memory", calm, dropped(End), "reported the end"),
     Row("ends-in-time", "out-of-memory", calm, changed(Ended, reason="budget"), "budget"),
     Row("each-sample-once", "repeated-resume", calm, changed(StepDone, at_step(5), sample_ids=(0, 2, 4, 6)), "once"),
-    Row("once-per-epoch", "each-sample-once", calm, changed(StepDone, at_step(5), sample_ids=(0, 3, 6)), "2th time"),
+    Row("once-per-epoch", "each-sample-once", calm, changed(StepDone, at_step(5), sample_ids=(0, 3, 6)), "used 2"),
     Row("same-end-where-bitwise", "resume-equivalence", noticed, changed(End, digest=digest(1)), "differs"),
     Row("same-trajectory", "resume-equivalence", noticed, changed(StepDone, at_step(40), loss=9.0), "loss of step"),
     Row("same-rates", "resume-equivalence", noticed, changed(StepDone, at_step(40), learning_rate=9.0), "rate of"),

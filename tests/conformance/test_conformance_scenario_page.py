@@ -12,6 +12,7 @@ from trainspec_conformance.drawing import num_kinds
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.suite import num_trials
 
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
 from trainspec_validate.documents.types.scenario import Scenario
 
 PAGE = Path(__file__).parents[2] / "spec" / "reference" / "scenarios.md"
@@ -43,3 +44,41 @@ def test_a_row_is_what_the_suite_does(scenario: Scenario) -> None:
         msgspec.structs.replace(fake(), claims=msgspec.structs.replace(claims, quantile=share)) for share in QUANTILES
     ]
     assert numbers == [num_trials(stack.claims, scenario) * num_kinds(scenario) for stack in stacks]
+
+
+def _sums(*levels: str) -> list[int]:
+    """Trials of the core scenarios of these levels, by the table of each level."""
+    mine = [numbers for heading, numbers in _rows().values() if heading in {f"{one}, core" for one in levels}]
+    return [sum(column) for column in zip(*mine, strict=True)]
+
+
+def test_a_level_needs_the_trials_of_its_rows_and_of_those_below() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for level, levels in (("observable", ("Observable",)), ("recoverable", ("Observable", "Recoverable"))):
+        (row,) = re.findall(rf"^\| {level} \| .* \| \d+ \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+        assert list(map(int, row)) == _sums(*levels)
+
+
+def test_the_guide_states_the_trials_of_the_scenarios() -> None:
+    half, most, nearly_all = _sums("Observable", "Recoverable")
+    guide = " ".join((PAGE.parents[1] / "guide" / "conformance.md").read_text(encoding="utf-8").split())
+    assert f"{half} trials for half of the faults, {most} for 90 of 100 and {nearly_all} for 95 of 100" in guide
+    questions = (PAGE.parents[1] / "questions.md").read_text(encoding="utf-8")
+    assert f"{half}, {most} or {nearly_all} trials" in questions
+
+
+def test_the_measured_times_name_the_suite_that_they_are_of() -> None:
+    guide = " ".join((PAGE.parents[1] / "guide" / "conformance.md").read_text(encoding="utf-8").split())
+    results = PAGE.parents[2] / "conformance" / "results"
+    run = _trials_of(results / "minimal-torch" / "report.json")
+    assert f"the {len(run)} trials that the level then had took {sum(run.values()) / 60:.0f} min" in guide
+    names = {name for name, _ in _trials_of(results / "reference-torch" / "report.json")}
+    core = {name for name, one in all_scenarios().items() if one.tier == "core"}
+    assert f"of {len(names & core)} core scenarios" in guide
+    assert f"the other {len(core - names)} of today's {len(core)}" in guide
+
+
+def _trials_of(path: Path) -> dict[tuple[str, int], float]:
+    """Seconds of each trial of a report, by scenario and number."""
+    report = msgspec.json.decode(path.read_bytes(), type=ConformanceReport)
+    return {(one.scenario, trial.number): trial.seconds for one in report.scenarios for trial in one.trials}

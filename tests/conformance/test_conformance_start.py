@@ -135,6 +135,17 @@ def test_a_document_that_refers_to_none_of_the_others_is_an_error(tmp_path: Path
     assert str(tmp_path) not in error, "it says the same wherever the report lies"
 
 
+def test_a_comment_does_not_take_an_error_from_the_level(tmp_path: Path) -> None:
+    text = (PLANS.parents[1] / "examples" / "broken" / "duplex.yaml").read_text()
+    rate = "bandwidth_bytes_per_second: 900e9"
+    assert rate in text
+    (tmp_path / "cluster.yaml").write_text(text.replace(rate, f"{rate}  # trainspec: ignore[TS-CLU-010] as printed"))
+    out = tmp_path / "out"
+    out.mkdir()
+    (error,) = errors(out, gather(*described(tmp_path, "cluster.yaml"), out))
+    assert error.startswith("documents/cluster.yaml: TS-CLU-010: ")
+
+
 def test_a_document_that_is_not_there_is_wrong_use(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="is no file"):
         gather(*described(tmp_path, "nothing.yaml"), tmp_path)

@@ -39,7 +39,7 @@ def test_each_scenario_has_a_row_and_each_stack_a_column(tmp_path: Path) -> None
 
 def test_a_scenario_that_no_stack_could_run_has_no_row(tmp_path: Path) -> None:
     lacking = scenario_report("null-run", "unsupported", reason="no trace")
-    assert "null-run" not in page(tmp_path, one=[report(GOOD, lacking), report(lacking)])
+    assert "| null-run |" not in page(tmp_path, one=[report(GOOD, lacking), report(lacking)])
 
 
 def test_a_failure_says_what_its_checks_said(tmp_path: Path) -> None:
@@ -63,6 +63,22 @@ def test_a_report_of_other_scenarios_is_told(tmp_path: Path) -> None:
     now = scenarios_digest([all_scenarios()["kill-rank"]])
     shown = page(tmp_path, one=[report(GOOD, scenarios_sha256=now), report(GOOD)], other=[])
     assert "Scenarios have changed since in 1 of 2 reports." in shown
+
+
+def test_levels_and_stacks_without_a_stream_come_first(tmp_path: Path) -> None:
+    stream = changed(report().stack, capabilities=("trace", "stream"))
+    bare = changed(report().stack, capabilities=("trace",))
+    shown = page(
+        tmp_path,
+        best=[report(GOOD, level="observable", stack=bare)],
+        other=[report(GOOD, level=None, stack=bare)],
+        seen=[report(BAD, level=None, stack=stream)],
+    )
+    assert "of their time: best observable. All other stacks" in shown
+    assert "level observable needs: other." in shown
+    assert "`null-run`" in shown
+    assert "`kill-rank`" not in shown
+    assert "The scenarios of 3 of 3 reports have changed since." in shown
 
 
 def test_changes_of_a_stack_are_told(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def test_communicators_of_one_rank_do_not_span_the_hosts_of_the_log() -> None:
     assert "num_nodes" not in own
     for key in ("num_ranks", "num_nodes"):
         [reason] = [item.reason for item in fragment.unknown if item.pointer[-1] == key]
-        assert reason.startswith("2 devices wrote lines, and the largest communicator has 1 ranks")
+        assert reason.startswith("2 devices wrote lines, and the largest communicator has 1 rank")
 
 
 def test_two_link_layers_are_told() -> None:

@@ -140,3 +140,23 @@ def test_options_in_underscores_are_read_without_defaults_of_megatron() -> None:
 )
 def test_a_conversion_and_a_program_without_degrees_are_not_those_of_megatron(command: str) -> None:
     assert not looks_like(ForeignText("run.sh", command + "\n"))
+
+
+@pytest.mark.parametrize("program", ["pretrain_gpt3.py", "pretrain_qwen.py", "finetune_gpt.py", "train_gpt_dion.py"])
+def test_a_program_of_a_fork_has_no_default_of_megatron(program: str) -> None:
+    arguments = (
+        "--num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 2048 --max-position-embeddings 2048 "
+        "--micro-batch-size 2 --global-batch-size 64 --train-iters 100 --lr 1e-4 --fp16 --tensor-model-parallel-size 2"
+    )
+    own, fork = (
+        read(ForeignText("run.sh", f"torchrun --nproc_per_node 8 {name} {arguments}\n"))
+        for name in ("pretrain_gpt.py", program)
+    )
+    assert own.defaults
+    assert fork.defaults == {("parallelism", "num_accelerators")}  # one node, the default of torchrun
+    assert fork.facts["batch"] == {key: own.facts["batch"][key] for key in fork.facts["batch"]}
+    assert fork.facts["parallelism"]["tensor"] == 2
+    reasons = {".".join(map(str, item.pointer)): item.reason for item in fork.unknown}
+    for place in own.defaults - fork.defaults:
+        assert at(fork, *map(str, place)) is None, place
+    assert f"{program} is none of Megatron-LM's own programs, and may have other defaults" in reasons.values()

@@ -95,7 +95,7 @@ def test_nodes_find_each_other_by_variables(tmp_path: Path) -> None:
     ],
 )
 def test_another_number_of_processes_is_refused(tmp_path: Path, command: str) -> None:
-    with pytest.raises(ValueError, match=r"the plan small has 1 nodes of 2 ranks, and"):
+    with pytest.raises(ValueError, match=r"the plan small has 1 node of 2 ranks, and"):
         start_of(tmp_path, *command.split())
 
 
@@ -275,7 +275,7 @@ def test_a_plan_is_exported(tmp_path: Path) -> None:
     assert "export TORCH_NCCL_ASYNC_ERROR_HANDLING=3\n" in out
     code, _, told = launched(*words, "torchrun", "--nproc-per-node=4", "train.py", cwd=tmp_path)
     assert code == 2
-    assert "the plan my-plan has 1 nodes of 8 ranks, and the command starts 4 processes on a node" in told
+    assert "the plan my-plan has 1 node of 8 ranks, and the command starts 4 processes on a node" in told
 
 
 WITH_A_THREAD = """

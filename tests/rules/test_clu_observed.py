@@ -229,3 +229,16 @@ def test_firmware_is_compared_among_ports_that_may_be_compute(
     cluster = of_ports([50.0] * 8 + [12.5] * 4, old)
     found = findings(cluster=cluster, plan=None, checkpoint=None, select=("TS-CLU-080",))
     assert bool(found) == is_found
+
+
+def test_devices_of_one_board_have_versions_of_their_own(findings: Findings) -> None:
+    """A board of two GPUs, each with its own image, as of K80: a board with other versions is named."""
+    boards = [("A", "80.05", "80.06"), ("B", "80.05", "80.06"), ("C", "80.05", "80.05")]
+    devices = [
+        {"name": f"GPU-{board}{half}", "firmware": version, "serial_number": board}
+        for board, *versions in boards
+        for half, version in enumerate(versions)
+    ]
+    for number, wanted in ((4, set()), (6, {("TS-CLU-080", "observed_nodes.0.devices.4.firmware")})):
+        cluster = {"observed_nodes": [{"name": "node-0", "devices": devices[:number]}]}
+        assert findings(cluster=cluster, plan=None, checkpoint=None, select=("TS-CLU-080",)) == wanted

@@ -378,6 +378,17 @@ def test_the_verdicts_on_stacks_are_a_page_that_others_lead_to(tmp_path: Path) -
         assert "](../reference/stacks.md)" in (tmp_path / "pages" / "v1" / f"{name}.md").read_text(encoding="utf-8")
 
 
+def test_the_governance_is_a_page_with_links_that_lead_on(tmp_path: Path) -> None:
+    stage.stage(ROOT, tmp_path / "pages", "")
+    page = (tmp_path / "pages" / "reference" / "governance.md").read_text(encoding="utf-8")
+    assert page.startswith("# Governance")
+    assert "](../v1/97-rationale.md#levels-that-were-in-doubt)" in page
+    assert "](spec/" not in page
+    assert "](../../" not in page
+    for name in ("index.md", "changes.md"):
+        assert "](reference/governance.md)" in (tmp_path / "pages" / name).read_text(encoding="utf-8")
+
+
 def test_the_alerts_are_a_page_with_their_conditions_and_the_files_that_programs_load(tmp_path: Path) -> None:
     stage.stage(ROOT, tmp_path / "pages", "")
     page = (tmp_path / "pages" / "reference" / "alerts.md").read_text(encoding="utf-8")

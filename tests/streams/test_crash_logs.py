@@ -102,6 +102,14 @@ def test_a_log_that_goes_on_is_no_crash(tmp_path: Path, text: str) -> None:
     assert "the run states" not in told
 
 
+@pytest.mark.parametrize("by", ["", "0: ", "[rank3]: "])
+def test_an_operator_who_ends_a_run_makes_no_error(tmp_path: Path, by: str) -> None:
+    lines = (STEP * 9).format(*range(9)) + TRACE + "KeyboardInterrupt\n"
+    code, told = output(tmp_path / "a.log", "".join(f"{by}{line}\n" for line in lines.splitlines()))
+    assert code == 0
+    assert "the log ends with" not in told
+
+
 @pytest.mark.parametrize("between", ["", "going on\n"])
 def test_a_crash_behind_an_exception_that_was_ignored_is_found(tmp_path: Path, between: str) -> None:
     ignored = f"Exception ignored in: <function f at 0x7f>\n{TRACE}ImportError: no triton\n"

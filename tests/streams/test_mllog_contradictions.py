@@ -95,6 +95,13 @@ def test_one_entry_of_a_whole_minute_is_no_matter(tmp_path: Path) -> None:
     assert [requirement for requirement, _ in findings(entries, tmp_path)] == []
 
 
+def test_a_first_entry_of_no_time_is_one_error_and_all_others_are_judged(tmp_path: Path) -> None:
+    entries = run()
+    entries.insert(0, {**entries[0], "key": "cache_clear", "value": True, "time_ms": 0})
+    found = findings(entries, tmp_path)
+    assert found == [("TS-TEL-016", "time_ms of cache_clear is 0, which is before 2000: no clock was set")]
+
+
 def test_times_of_the_writing(tmp_path: Path) -> None:
     def late(each: Entry, number: int) -> None:
         each["time_ms"] = START_MS + 900_000 + number * 10

@@ -28,7 +28,9 @@ INDEX = "requirements.json"
 VERDICTS = "conformance/results/verdicts.md"
 STACKS = "reference/stacks.md"
 """The page with the verdicts on stacks, and its place on the site."""
-PLACES = {VERDICTS: STACKS, alert_page.RULES: alert_page.PAGE}
+RULES_OF_DECISIONS, GOVERNANCE = "GOVERNANCE.md", "reference/governance.md"
+"""The file that says who decides, and its place on the site."""
+PLACES = {VERDICTS: STACKS, alert_page.RULES: alert_page.PAGE, RULES_OF_DECISIONS: GOVERNANCE}
 """Pages of the site that are made from files of the repository, by the file."""
 
 
@@ -75,6 +77,8 @@ def built_pages(root: Path) -> dict[str, str]:
     documents = document_pages.pages(root, requirements(root))
     pages = rule_pages_of(root) | {alert_page.PAGE: alert_page.page(root)}
     pages |= {f"documents/{name}": text for name, text in documents.items()}
+    decisions = (root / RULES_OF_DECISIONS).read_text(encoding="utf-8")
+    pages[GOVERNANCE] = LINK.sub(r"](../../\g<target>\g<rest>)", decisions).replace("](../../spec/", "](../")
     verdicts = (root / VERDICTS).read_text(encoding="utf-8")
     return pages | {STACKS: LINK.sub(rf"](../../{posixpath.dirname(VERDICTS)}/\g<target>\g<rest>)", verdicts)}
 

@@ -14,6 +14,7 @@ from trainspec_conformance.records import Damaged, Ended, Entry, Injected, Start
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Restore, Save
+from trainspec_validate.model.units import counted
 
 NOISE = 10.0
 """How many times the difference without a change of values a difference must be, to be one of the change."""
@@ -227,10 +228,12 @@ def loss_follows_seed(case: Case, criterion: Criterion) -> Iterator[Problem]:
     done, wanted = final_steps(case.trial), final_steps(_control(case))
     common, least = sorted(done.keys() & wanted.keys()), criterion.steps or 10
     if len(common) < least:
-        raise CannotJudgeError(f"only {len(common)} steps can be compared with the baseline run, not {least}")
+        raise CannotJudgeError(
+            f"only {counted(len(common), 'step')} can be compared with the baseline run, not {least}"
+        )
     same = [step for step in common if _difference(done[step], wanted[step]) <= (criterion.tolerance or 0.0)]
     if 2 * len(same) > len(common):
-        message = f"{len(same)} of {len(common)} losses are those of the baseline run, which had another seed"
+        message = f"{len(same)} of {counted(len(common), 'loss')} are those of the baseline run, which had another seed"
         yield Problem(message, (done[same[0]].entry, wanted[same[0]].entry))
 
 
@@ -264,7 +267,7 @@ def loss_follows_updates(case: Case, criterion: Criterion) -> Iterator[Problem]:
     done = final_steps(case.trial)
     pairs = [(step, done[step], done[step + 1]) for step in sorted(done) if step + 1 in done]
     if len(pairs) < LEAST_STEPS:
-        raise CannotJudgeError(f"the trace reports {len(pairs)} pairs of optimizer steps, not {LEAST_STEPS}")
+        raise CannotJudgeError(f"the trace reports {counted(len(pairs), 'pair')} of optimizer steps, not {LEAST_STEPS}")
     if len({one.sample_ids for one in done.values()}) > 1:
         raise CannotJudgeError("optimizer steps have different samples")
     rates = [before.learning_rate for _, before, _ in pairs]
@@ -351,7 +354,9 @@ def loss_follows_rate(case: Case, criterion: Criterion) -> Iterator[Problem]:
     done, wanted = final_steps(case.trial), final_steps(_control(case))
     common, least = sorted(done.keys() & wanted.keys()), criterion.steps or 10
     if len(common) < least:
-        raise CannotJudgeError(f"only {len(common)} steps can be compared with the baseline run, not {least}")
+        raise CannotJudgeError(
+            f"only {counted(len(common), 'step')} can be compared with the baseline run, not {least}"
+        )
     first, *later = common
     bitwise = case.claims.resume_class == "bitwise"
     if _difference(done[first], wanted[first]) > (0.0 if bitwise else case.claims.relative_tolerance):
@@ -359,7 +364,7 @@ def loss_follows_rate(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"{message} in the baseline run", (done[first].entry, wanted[first].entry))
     same = [step for step in later if _difference(done[step], wanted[step]) <= (criterion.tolerance or 0.0)]
     if 2 * len(same) > len(later):
-        message = f"{len(same)} of {len(later)} losses are those of the baseline run, which had another learning rate"
+        message = f"{len(same)} of {counted(len(later), 'loss')} are those of the baseline run, which had another rate"
         yield Problem(message, (done[same[0]].entry, wanted[same[0]].entry))
 
 
@@ -386,5 +391,5 @@ def loss_follows_samples(case: Case, criterion: Criterion) -> Iterator[Problem]:
             return
     losses = [one.loss for one in epochs[0]]
     if max(losses) - min(losses) <= tolerance * abs(means[0]):
-        message = f"the losses of {length} steps with different samples are all {losses[0]!r}"
+        message = f"the losses of {counted(length, 'step')} with different samples are all {losses[0]!r}"
         yield Problem(message, (epochs[0][0].entry,))

@@ -11,6 +11,7 @@ from trainspec_conformance.criteria.trajectory import number, steps
 from trainspec_conformance.records import Listed
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
+from trainspec_validate.model.units import counted
 
 
 @check("gives-up")
@@ -26,7 +27,7 @@ def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """The first attempt, the restarts that are allowed, and the one during which the count is complete."""
     barren = _barren_attempts(case)
     if barren > limit:
-        yield Problem(f"{barren} attempts in a row reached no new optimizer step, {limit} are declared")
+        yield Problem(f"{counted(barren, 'attempt')} in a row reached no new optimizer step, {limit} are declared")
     ends = [record for _, record in case.trial.ends()]
     if not any(record.reason == "crash-loop" for record in ends):
         yield Problem("no process reported an end as a crash loop")
@@ -83,7 +84,8 @@ def tells_nonfinite(case: Case, criterion: Criterion) -> Iterator[Problem]:
         skipped = {(record.attempt, record.rank, number(record.loss), entry.line)
                    for entry, record in case.trial.of(StepDone) if record.skipped and record.rank == 0}  # fmt: skip
         if len(skipped) != wanted:
-            yield Problem(f"{len(skipped)} steps were reported as skipped, {wanted} had a gradient that is not finite")
+            told = counted(len(skipped), "step", "were")
+            yield Problem(f"{told} reported as skipped, {wanted} had a gradient that is not finite")
     else:
         word = "rollback" if action == "rollback" else "stop"
         if not any(record.action == word for _, record in case.trial.of(Decision)):

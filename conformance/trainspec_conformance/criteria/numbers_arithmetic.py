@@ -13,6 +13,7 @@ from trainspec_conformance.answers import answer_of
 from trainspec_conformance.arrays import Array
 from trainspec_conformance.criteria import Case, Problem, check
 from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.model.units import counted
 
 STANDARD_ERRORS = 4.0
 BYTES_OF_FP32 = 4
@@ -87,7 +88,9 @@ def unbiased(case: Case, criterion: Criterion) -> Iterator[Problem]:
     ratio = of_mean / (spread / num_draws)
     off = criterion.tolerance or 0
     if not 1 / (1 + off) <= ratio <= 1 + off:
-        yield Problem(f"the mean of {num_draws} roundings is off {ratio:.3g} times the expected error", (answer.entry,))
+        yield Problem(
+            f"the mean of {counted(num_draws, 'rounding')} is off {ratio:.3g} times the expected error", (answer.entry,)
+        )
 
 
 def _is_bfloat16(values: Array) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from trainspec_conformance.answers import Answer, answer_of, others
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.model.units import counted
 
 SETTLED_STEPS = 3
 """After them every buffer of a step was allocated."""
@@ -66,7 +67,9 @@ def state_held(case: Case, criterion: Criterion) -> Iterator[Problem]:
     taken, num_ranks = taken_bytes(answer), answer.question["num_ranks"]
     least = (BYTES_OF_PARAMETER + BYTES_OF_MOMENTS) * answer.question["num_parameters"] * num_ranks
     if not taken >= least:
-        yield Problem(f"{num_ranks} ranks took {taken:.4g} bytes, their state alone takes {least:.4g}", (answer.entry,))
+        yield Problem(
+            f"{counted(num_ranks, 'rank')} took {taken:.4g} bytes, their state alone takes {least:.4g}", (answer.entry,)
+        )
 
 
 @check("state-sharded")
@@ -78,7 +81,9 @@ def state_sharded(case: Case, criterion: Criterion) -> Iterator[Problem]:
     saved = taken_bytes(base) - taken_bytes(answer)
     moments = BYTES_OF_MOMENTS * num_parameters
     if not saved >= LEAST_SAVED * moments * (num_ranks - 1):
-        message = f"{num_ranks} ranks that were to shard their state took {saved:.4g} bytes less than without, "
+        message = (
+            f"{counted(num_ranks, 'rank')} that were to shard their state took {saved:.4g} bytes less than without, "
+        )
         yield Problem(f"{message}and one copy of the moments alone takes {moments:.4g}", (answer.entry, base.entry))
     shape = (answer.question["num_steps"],)
     losses, wanted = answer.array("losses", shape), base.array("losses", shape)

@@ -11,6 +11,7 @@ import msgspec
 from trainspec_conformance.answers import answer_of
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.model.units import counted
 
 
 def world_sizes(asked: dict[str, Any]) -> list[int]:
@@ -59,7 +60,7 @@ def shares_by_speed(case: Case, criterion: Criterion) -> Iterator[Problem]:
     speeds, batch = answer.question["speeds"], answer.question["global_sequences"]
     shares = answer.of_type("shares", list[int])
     if len(shares) != len(speeds):
-        raise CannotJudgeError(f"shares of {len(shares)} workers are reported, there are {len(speeds)}")
+        raise CannotJudgeError(f"shares of {counted(len(shares), 'worker')} are reported, there are {len(speeds)}")
     if sum(shares) != batch:
         yield Problem(f"shares add up to {sum(shares)}, the batch has {batch}", (answer.entry,))
     total = sum(map(Fraction, speeds))

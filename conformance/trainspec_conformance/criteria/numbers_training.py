@@ -13,6 +13,7 @@ from trainspec_conformance.answers import Answer, answer_of
 from trainspec_conformance.arrays import Array, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case, Problem, check
 from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.model.units import counted
 
 
 def _results(answer: Answer) -> list[tuple[dict[str, Any], float, Array]]:
@@ -23,7 +24,7 @@ def _results(answer: Answer) -> list[tuple[dict[str, Any], float, Array]]:
     """
     layouts, results = answer.question["layouts"], answer.value("results")
     if not isinstance(results, list) or len(results) != len(layouts):
-        raise CannotJudgeError(f"wanted results of {len(layouts)} layouts")
+        raise CannotJudgeError(f"wanted results of {counted(len(layouts), 'layout')}")
     try:
         found = [
             (layout, float(one["loss"]), unpacked(one["gradient"]))

@@ -13,6 +13,7 @@ from trainspec_conformance.criteria.trajectory import final_steps
 from trainspec_conformance.records import Ended, Started
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Save, StepDone
+from trainspec_validate.model.units import counted
 
 
 @check("one-attempt")
@@ -22,7 +23,7 @@ def one_attempt(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not attempts:
         raise CannotJudgeError("the trace reports no step")
     if len(attempts) > 1:
-        yield Problem(f"the run took {len(attempts)} attempts", by_load=hangs(case.trial))
+        yield Problem(f"the run took {counted(len(attempts), 'attempt')}", by_load=hangs(case.trial))
 
 
 @check("one-lineage")
@@ -111,12 +112,12 @@ def each_sample_once(case: Case, criterion: Criterion) -> Iterator[Problem]:
     epoch = case.scenario.job.samples_per_epoch
     consumed: list[int] = [identifier for step in sorted(done) for identifier in done[step].sample_ids]
     if len(consumed) < epoch:
-        raise CannotJudgeError(f"{len(consumed)} samples were consumed, an epoch has {epoch}")
+        raise CannotJudgeError(f"{counted(len(consumed), 'sample', 'were')} consumed, an epoch has {epoch}")
     for start in range(0, len(consumed) - epoch + 1, epoch):
         counts = Counter(consumed[start : start + epoch])
         twice = sorted(identifier for identifier, count in counts.items() if count > 1)
         if twice:
-            yield Problem(f"in epoch {start // epoch} samples {twice[:5]} were consumed more than once")
+            yield Problem(f"samples {twice[:5]} were consumed more than once in epoch {start // epoch}")
             return
 
 

@@ -11,6 +11,7 @@ from trainspec_conformance.records import Entry, Injected, Orphans, Started
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
+from trainspec_validate.model.units import counted
 
 LEAST_STEPS = 3
 """Steps of a start from which each of its ranks has done one: they train together."""
@@ -62,7 +63,8 @@ def _absent_ranks(view: View) -> Iterator[Problem]:
             continue
         wanted = set(range(started.num_ranks))
         if ranks != wanted:
-            message = f"{started.num_ranks} ranks were requested, and steps were reported by rank {_listed(ranks)}"
+            amount = counted(started.num_ranks, "rank", "were")
+            message = f"{amount} requested, and steps were reported by rank {_listed(ranks)}"
             yield Problem(message, (entry,))
 
 
@@ -141,7 +143,8 @@ def lost_steps(case: Case, criterion: Criterion) -> Iterator[Problem]:
     )
     restored = min(record.step for _, record in restores)
     if before - restored > limit:
-        message = f"{before - restored} steps were lost ({before} were done, it resumed from {restored}), not {limit}"
+        amount = counted(before - restored, "step", "were")
+        message = f"{amount} lost ({before} were done, it resumed from {restored}), not {limit}"
         yield Problem(message, (restores[0][0],))
 
 
@@ -172,7 +175,9 @@ def faults_reported(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if len(episodes) != wanted:
         entries = tuple(entry for group in episodes.values() for entry in group[:1])
         too_many = len(episodes) > wanted and hangs(case.trial)
-        yield Problem(f"{len(episodes)} faults were reported, {wanted} happened", entries, by_load=too_many)
+        yield Problem(
+            f"{counted(len(episodes), 'fault', 'were')} reported, {wanted} happened", entries, by_load=too_many
+        )
 
 
 @check("fault-kind")
@@ -221,7 +226,9 @@ def no_orphans(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if not list(case.trial.of(Started)):
         raise CannotJudgeError("nothing was started")
     for entry, record in case.trial.of(Orphans):
-        yield Problem(f"{len(record.processes)} processes were left: {', '.join(record.processes[:5])}", (entry,))
+        yield Problem(
+            f"{counted(len(record.processes), 'process', 'were')} left: {', '.join(record.processes[:5])}", (entry,)
+        )
 
 
 def _pauses_left_out(case: Case) -> Iterator[Problem]:
@@ -251,4 +258,4 @@ def quiet(case: Case, criterion: Criterion) -> Iterator[Problem]:
             yield Problem("the job was started again, but nothing was wrong", (entry,), by_load=slow)
     attempts = {record.attempt for _, record in case.trial.of(StepDone)}
     if len(attempts) > 1:
-        yield Problem(f"the run took {len(attempts)} attempts, but nothing was wrong", by_load=slow)
+        yield Problem(f"the run took {counted(len(attempts), 'attempt')}, but nothing was wrong", by_load=slow)

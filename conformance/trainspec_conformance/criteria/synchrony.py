@@ -15,6 +15,7 @@ from trainspec_conformance.view import View
 from trainspec_validate.documents.types.conformance import TestJob
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
+from trainspec_validate.model.units import counted
 
 AHEAD_STEPS = 2
 """How far a rank may be ahead of another: the step that the other is in, and one line that is not seen yet."""
@@ -46,7 +47,7 @@ def batch_as_asked(case: Case, criterion: Criterion) -> Iterator[Problem]:
     for step, one in sorted(_done(case).items()):
         wanted = batch_of(case.scenario.job, step)
         if len(one.sample_ids) != wanted:
-            message = f"step {step} consumed {len(one.sample_ids)} samples, its batch has {wanted}"
+            message = f"step {step} consumed {counted(len(one.sample_ids), 'sample')}, its batch has {wanted}"
             yield Problem(message, (one.entry,))
             return
 
@@ -57,7 +58,9 @@ def batch_as_told(case: Case, criterion: Criterion) -> Iterator[Problem]:
     counts = {step: point for (_, step), point in told.of_job(case.trial, "train.sample.count").items()}
     grown = [step for step in sorted(counts) if step - 1 in counts]
     if len(grown) < (criterion.num or 1):
-        raise CannotJudgeError(f"the stream counts the samples of {len(grown)} steps, wanted {criterion.num or 1}")
+        raise CannotJudgeError(
+            f"the stream counts the samples of {counted(len(grown), 'step')}, wanted {criterion.num or 1}"
+        )
     for step in grown:
         mine, wanted = counts[step].value - counts[step - 1].value, batch_of(case.scenario.job, step)
         if mine != wanted:
@@ -82,7 +85,8 @@ def once_per_epoch(case: Case, criterion: Criterion) -> Iterator[Problem]:
         most, least = -(-total // size), total // size
         repeated = [sample for sample in one.sample_ids if consumed[sample] > most]
         if repeated:
-            yield Problem(f"step {step} consumes sample {repeated[0]} for the {most + 1}th time", (one.entry,))
+            message = f"step {step} consumes sample {repeated[0]} again: used {most + 1} times, at most {most} by then"
+            yield Problem(message, (one.entry,))
             return
         behind = least and (len(consumed) < size or num_with[least] < len(consumed))
         if behind:
@@ -105,7 +109,7 @@ def ranks_agree(case: Case, criterion: Criterion) -> Iterator[Problem]:
         raise CannotJudgeError("fewer than two ranks reported an optimizer step")
     for (_, step), of_step in sorted(told_of.items()):
         if len(of_step) != case.trial.num_ranks:
-            yield Problem(f"step {step} is reported by {len(of_step)} ranks of {case.trial.num_ranks}")
+            yield Problem(f"step {step} is reported by {counted(len(of_step), 'rank')} of {case.trial.num_ranks}")
             return
         for key in ("loss", "learning_rate", "gradient_norm", "loss_scale"):
             values = {getattr(record, key) for record in of_step.values()}
@@ -169,7 +173,8 @@ def slow_rank_answered(case: Case, criterion: Criterion) -> Iterator[Problem]:
     others = [share for rank, share in shares.items() if rank != slow]
     before, after = _update_seconds(case.trial, planted[0].step)
     if not others or shares.get(slow, 0) >= min(others):
-        yield Problem(f"rank {slow} is slow, is not reported, and has {shares.get(slow)} samples of each step")
+        held = counted(shares.get(slow, 0), "sample")
+        yield Problem(f"rank {slow} is slow, is not reported, and has {held} of each step")
     elif after > RELIEVED * before:
         message = f"rank {slow} is slow and not reported, and steps take {after:.3g} s with fewer samples of it, "
         yield Problem(f"{message}{before:.3g} s before", by_load=True)

@@ -11,6 +11,7 @@ from trainspec_conformance.records import Entry
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
+from trainspec_validate.model.units import counted
 
 
 @dataclass
@@ -76,7 +77,9 @@ def _compared(case: Case, criterion: Criterion) -> tuple[Mapping[int, Step], Map
     common = [step for step in sorted(done.keys() & wanted.keys()) if step > first]
     least = criterion.steps if criterion.steps is not None else 10
     if len(common) < least:
-        raise CannotJudgeError(f"only {len(common)} steps can be compared with the run without faults, not {least}")
+        raise CannotJudgeError(
+            f"only {counted(len(common), 'step')} can be compared with the run without faults, not {least}"
+        )
     return done, wanted, common
 
 

@@ -14,6 +14,7 @@ from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
 from trainspec_validate.model.metrics import metrics
+from trainspec_validate.model.units import counted
 
 WINDOW_STEPS = 15
 LATE_SECONDS = 0.15
@@ -67,7 +68,9 @@ def steps_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     planted = [one for one in case.scenario.job.faults if one.kind == "nan-gradient"]
     skipped = {record.step for _, record in case.trial.of(StepDone) if record.skipped}
     if len(skipped) < len(planted):
-        raise CannotJudgeError(f"{len(planted)} steps were to be skipped, the trace has {len(skipped)} that were")
+        raise CannotJudgeError(
+            f"{counted(len(planted), 'step', 'were')} to be skipped, the trace has {len(skipped)} that were"
+        )
     counts = told.of_job(case.trial, "train.step.count")
     if not counts:
         raise CannotJudgeError("the stream counts no steps")
@@ -138,7 +141,9 @@ def _windows(
 ) -> Iterator[Problem]:
     keys = [key for key in sorted(clock) if key in values]
     if len(keys) <= WINDOW_STEPS:
-        raise CannotJudgeError(f"{name} reports the time of {len(keys)} steps, wanted more than {WINDOW_STEPS}")
+        raise CannotJudgeError(
+            f"{name} reports the time of {counted(len(keys), 'step')}, wanted more than {WINDOW_STEPS}"
+        )
     found = []
     for start in range(0, len(keys) - WINDOW_STEPS, WINDOW_STEPS):
         window = keys[start : start + WINDOW_STEPS + 1]
@@ -206,7 +211,9 @@ def losses_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         found = told.of_job(case.trial, metric)
         common = sorted(found.keys() & done.keys())
         if len(common) < (criterion.num or 1):
-            raise CannotJudgeError(f"{metric} has values of {len(common)} steps, wanted {criterion.num or 1}")
+            raise CannotJudgeError(
+                f"{metric} has values of {counted(len(common), 'step')}, wanted {criterion.num or 1}"
+            )
         for at in common:
             mine, theirs = found[at].value, number(getattr(done[at], key))
             if not abs(mine - theirs) <= (criterion.tolerance or 0) * abs(theirs):

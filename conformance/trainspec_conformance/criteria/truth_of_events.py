@@ -11,6 +11,7 @@ from trainspec_conformance.records import Entry, Streamed
 from trainspec_conformance.view import View
 from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import StepDone
+from trainspec_validate.model.units import counted
 
 BEGIN, COMMIT = "train.checkpoint.begin", "train.checkpoint.commit"
 
@@ -92,7 +93,7 @@ def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     injected = len(case.trial.injections())
     found = told.events(case.trial, "train.fault.detected")
     if len(found) != injected:
-        yield Problem(f"{len(found)} faults are reported, the suite injected {injected}", _entries(found))
+        yield Problem(f"{counted(len(found), 'fault', 'are')} reported, the suite injected {injected}", _entries(found))
     starts = told.events(case.trial, "train.attempt.start")
     wanted = {record.attempt for _, record in case.trial.of(StepDone)}
     if not wanted:
@@ -102,7 +103,9 @@ def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
         yield Problem(f"attempts {told_of} start in the stream, {sorted(wanted)} trained", _entries(starts))
     ended = told.events(case.trial, "train.recovery.end")
     if injected and len(ended) != injected:
-        yield Problem(f"{len(ended)} recoveries are reported as complete, wanted {injected}", _entries(ended))
+        yield Problem(
+            f"{counted(len(ended), 'recovery', 'are')} reported as complete, wanted {injected}", _entries(ended)
+        )
 
 
 def _entries(found: list[tuple[Entry, Streamed]]) -> tuple[Entry, ...]:
@@ -140,5 +143,5 @@ def _pace(view: View, rank: int, first: int, last: int) -> float:
     seen = {record.step: entry.seconds for entry, record in view.of(StepDone) if record.rank == rank}
     times = [seen[step] - seen[step - 1] for step in range(first, last + 1) if step in seen and step - 1 in seen]
     if len(times) < 5:
-        raise CannotJudgeError(f"only {len(times)} steps of rank {rank} were seen")
+        raise CannotJudgeError(f"only {counted(len(times), 'step')} of rank {rank} were seen")
     return median(times)

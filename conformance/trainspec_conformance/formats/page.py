@@ -16,6 +16,7 @@ from trainspec_validate.documents.types.conformance_report import (
     TrialReport,
 )
 from trainspec_validate.model.requirements import load_index
+from trainspec_validate.model.units import counted
 
 STYLE = Path(__file__).with_name("page.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -125,11 +126,11 @@ def _trial(trial: TrialReport, known: set[str]) -> Iterator[ET.Element]:
         yield element("p", "Where it shows: ", element("code", ", ".join(places)))
     if files:
         rows = [link_to(path, path.removeprefix(f"{trial.directory}/")) for path in files]
-        yield element("details", element("summary", f"Evidence: {len(files)} files"), items(rows))
+        yield element("details", element("summary", f"Evidence: {counted(len(files), 'file')}"), items(rows))
 
 
 def _node(node: ReportNode) -> str:
-    return f"{node.name} (machine {node.machine}: {node.system}, {node.num_processors} processors)"
+    return f"{node.name} (machine {node.machine}: {node.system}, {counted(node.num_processors, 'processor')})"
 
 
 def _origin(report: ConformanceReport) -> Iterator[Content]:
@@ -138,7 +139,7 @@ def _origin(report: ConformanceReport) -> Iterator[Content]:
     yield element("h2", "How this came about")
     facts = {
         "Made": f"{report.created}, suite {report.suite_version}, specification {report.specification_version}",
-        "Machine": f"{machine.system}, {machine.processor}, {machine.num_processors} processors, {memory}",
+        "Machine": f"{machine.system}, {machine.processor}, {counted(machine.num_processors, 'processor')}, {memory}",
         **({"Nodes": ", ".join(map(_node, report.nodes))} if report.nodes else {}),
         "Components": ", ".join(f"{one.name} {one.version or ''}".strip() for one in report.stack.components),
         "Versions": ", ".join(f"{name} {version}" for name, version in report.versions.items()) or "not stated",

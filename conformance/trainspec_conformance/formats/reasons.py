@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.documents.types.conformance_report import ScenarioReport, TrialReport
+from trainspec_validate.model.units import counted
 from trainspec_validate.system.neutral import printable
 
 ACTS, UNJUDGED = "acts", "cannot be judged: "
@@ -34,7 +35,7 @@ def _failures(trial: TrialReport) -> list[str]:
             else:
                 found.append(f"trial {trial.number}: {check.check}: {message}")
     if num_unjudged:
-        found.append(f"trial {trial.number}: {num_unjudged} further checks cannot be judged")
+        found.append(f"trial {trial.number}: {counted(num_unjudged, 'further check')} cannot be judged")
     return found
 
 

@@ -102,6 +102,10 @@ def prepare(wishes: Wishes, environment: Mapping[str, str]) -> Start:
 # --- numbers of processes -----------------------------------------------------------------------------------
 
 
+def _counted(amount: int, noun: str) -> str:
+    return f"1 {noun}" if amount == 1 else f"{amount} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
 def _check(exported: Exported, told: Processes | None, environment: Mapping[str, str]) -> None:
     """Refuse a command that starts another number of processes than the plan has ranks.
 
@@ -111,21 +115,27 @@ def _check(exported: Exported, told: Processes | None, environment: Mapping[str,
     nodes, each, ranks = exported.num_nodes, exported.ranks_per_node, exported.num_ranks
     if nodes is None or each is None or ranks is None:
         return
-    plan = f"the plan {exported.plan or ''} has {nodes} nodes of {each} ranks".replace("  ", " ")
+    plan = " ".join(("the plan", *filter(None, [exported.plan])))
+    plan += f" has {_counted(nodes, 'node')} of {_counted(each, 'rank')}"
     if told is None:
         who = identity({VARIABLE: "runs/any", **environment})
         size = who.world_size if who is not None and who.launcher is not None else None
         if size is not None and size not in {ranks, nodes}:
-            raise ValueError(f"{plan}, and {who.launcher if who else ''} started {size} processes; change one of them")
+            started = f"{who.launcher if who else ''} started {_counted(size, 'process')}"
+            raise ValueError(f"{plan}, and {started}; change one of them")
         return
-    for what, options, wanted in (("nodes", told.kind.nodes, nodes), ("processes on a node", told.kind.per_node, each)):
+    for what, where, options, wanted in (
+        ("node", "", told.kind.nodes, nodes),
+        ("process", " on a node", told.kind.per_node, each),
+    ):
         found = told.number(options)
         if found is not None and told.kind is TORCHRUN and not found[0] <= wanted <= found[1]:
             raise ValueError(
-                f"{plan}, and the command starts {found[0]} {what}; leave {options[0]} out, or change the plan"
+                f"{plan}, and the command starts {_counted(found[0], what)}{where}; leave {options[0]} out, "
+                "or change the plan"
             )
     if told.total is not None and told.kind is not TORCHRUN and told.total not in {ranks, nodes}:
-        raise ValueError(f"{plan}, and {told.kind.name} starts {told.total} processes; change one of them")
+        raise ValueError(f"{plan}, and {told.kind.name} starts {_counted(told.total, 'process')}; change one of them")
 
 
 def _completed(

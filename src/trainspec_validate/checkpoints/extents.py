@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trainspec_validate.checkpoints.pickle_values import Inert, Name, Skipped
+from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Skipped
 from trainspec_validate.checkpoints.tiles import shown, volume
 from trainspec_validate.checkpoints.view import is_count
 
@@ -28,13 +28,17 @@ _DTYPE_BYTES: Final = {
     **dict.fromkeys(("uint64", "int64", "float64", "complex64"), 8),
     "complex128": 16,
 }
-_REBUILT: Final = frozenset({"_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_qtensor"})
+_GRADIENT_PLACES: Final = {"_rebuild_tensor_v2": 4, "_rebuild_tensor_v3": 4, "_rebuild_qtensor": 5}
+"""Of `requires_grad` in the arguments; PyTorch takes a truth value alone: torch/csrc/autograd/python_variable.cpp."""
+_REBUILT: Final = frozenset({"_rebuild_tensor", *_GRADIENT_PLACES})
 _DTYPE_PLACE: Final = 6
 """Of the type in the arguments of `_rebuild_tensor_v3`, whose storage has none."""
 _OF_A_TYPE: Final = frozenset({"_rebuild_from_type", "_rebuild_from_type_v2"})
 _MOST_DIGITS: Final = 4
 """Of the size in the name of a type of NumPy."""
 _SHOWN: Final = 3
+_WITHOUT_SETTER: Final = frozenset(Name("collections", name) for name in ("Counter", "OrderedDict", "defaultdict"))
+"""Classes whose objects take a mapping for their state, or a pair of one and of slots: pickle.py, load_build."""
 _SCALARS: Final = frozenset({"numpy.core.multiarray", "numpy._core.multiarray"})
 _OBJECTS: Final = re.compile(r"[|<>=]?O\d{0,2}|object_?")
 """Types of objects of Python, as a type of NumPy is written."""
@@ -66,6 +70,13 @@ def misfit_of_call(function: Name, arguments: Any) -> str:
 
 def misfit_of_state(made: Inert, state: Any) -> str:
     """The same of the state that an array of NumPy is given: its version, shape, type, order and bytes."""
+    if (
+        isinstance(made.function, Name)
+        and made.function in _WITHOUT_SETTER
+        and not isinstance(state, Pairs | Inert | None)
+    ):
+        is_pair = isinstance(state, tuple) and len(state) == 2
+        return "" if is_pair else f"{made.function} is given a state that is no mapping"
     is_array = isinstance(made.function, Name) and made.function.name == "_reconstruct"
     if not is_array or not isinstance(state, tuple) or len(state) != 5:
         return ""
@@ -77,7 +88,12 @@ def _of_tensor(function: Name, arguments: tuple[Any, ...]) -> str:
     if len(arguments) < 4 or not all(isinstance(one, tuple) for one in arguments[2:4]):
         return ""
     storage, offset, size, stride = arguments[:4]
-    if not all(type(one) is int for one in (offset, *size, *stride)):
+    if not all(type(one) is int or isinstance(one, Inert) for one in (offset, *size, *stride)):
+        return "a tensor has an offset, a size or a stride that is no whole number"
+    place = _GRADIENT_PLACES.get(function.name, len(arguments))
+    if not all(isinstance(one, bool | Inert) for one in arguments[place : place + 1]):
+        return "a tensor says neither true nor false to whether it needs a gradient"
+    if any(isinstance(one, Inert) for one in (offset, *size, *stride)):
         return ""
     held = _held_bytes(storage)
     width = _element_bytes(function, arguments) if held is not None else None

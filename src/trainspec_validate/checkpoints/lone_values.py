@@ -79,7 +79,18 @@ def _words(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is nothing, a number or a text, or a list of such alone."""
-    if isinstance(value, list | tuple):
-        return all(one is None or isinstance(one, _PLAIN) for one in value)
-    return value is None or isinstance(value, _PLAIN)
+    """Whether a value is nothing, a number or a text, or lists of such alone, one in the other.
+
+    Lists that are shared are looked at once: nested a hundred times, one list can stand for more values than there is
+    time for.
+    """
+    pending, seen = [value], set[int]()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, list | tuple):
+            if id(one) not in seen:
+                seen.add(id(one))
+                pending += one
+        elif one is not None and not isinstance(one, _PLAIN):
+            return False
+    return True

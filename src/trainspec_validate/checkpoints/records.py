@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from trainspec_validate.checkpoints.extents import ELEMENT_BYTES
-from trainspec_validate.checkpoints.pickle_values import Name
+from trainspec_validate.checkpoints.pickle_values import Inert, Name
 from trainspec_validate.checkpoints.view import is_count
 from trainspec_validate.checkpoints.zips import Zip
 
@@ -26,6 +26,9 @@ _MOST_RECORD_BYTES = 64
 _NUMBER_BYTES = 8
 """Of the number of elements before each storage in a file of `_legacy_save`."""
 _SHOWN = 3
+_NUM_SAID = 5
+"""Values of a reference in a container: the word storage, type, key, device and number of elements."""
+_SHOWN_BITS, _SHOWN_CHARACTERS = 64, 40
 
 
 @dataclass(slots=True)
@@ -60,6 +63,34 @@ def _sizes(references: Iterable[Any]) -> Iterator[tuple[str, int | None]]:
             yield one[2], width * one[4] if width and is_count(one[4]) else None
 
 
+def odd_references(references: Iterable[Any], words: Sequence[str] = ("storage",)) -> Iterator[str]:
+    """References that PyTorch refuses, whichever bytes are there, in words: torch/serialization.py, persistent_load.
+
+    Args:
+        references: what the persistent ids of one pickle say.
+        words: what the first of each may be.
+    """
+    odd = _Lack()
+    for one in references:
+        if tuple(words) == ("storage",) and len(one) != _NUM_SAID:
+            odd.add(f"{len(one):,} values in place of {_NUM_SAID}")
+        elif not one or one[0] not in words:
+            odd.add(f"{_said(one[0] if one else None)} in place of {words[0]!r}")
+        elif one[0] == "storage" and len(one) >= 5:
+            _, kind, key, _, number = one[:5]
+            if isinstance(kind, Name) and not kind.name.endswith("Storage"):
+                odd.add(f"{_said(key)} of the type {kind}, which is no storage")
+            elif not isinstance(number, int | Inert) or (isinstance(number, int) and number < 0):
+                odd.add(f"{_said(key)} with {_said(number)} as its number of elements")
+    if odd.number:
+        yield f"references to storages that PyTorch does not follow: {odd}"
+
+
+def _said(value: Any) -> str:
+    is_short = isinstance(value, float | str | None) or (isinstance(value, int) and value.bit_length() <= _SHOWN_BITS)
+    return repr(value)[:_SHOWN_CHARACTERS] if is_short else "another value"
+
+
 def contradictions(references: Iterable[Any]) -> Iterator[str]:
     """Storages to which one pickle refers with different numbers of bytes, in words: PyTorch makes them once."""
     first: dict[str, int] = {}
@@ -77,6 +108,8 @@ def lacks_of_container(container: Zip, pickle: str, references: Iterable[Any]) -
     folder = pickle.removesuffix(_STATE)
     if folder != pickle:
         yield from _odd_records(container, folder)
+    if folder != pickle:
+        yield from odd_references(references)
     wanted = storage_bytes(references)
     if not wanted or not pickle.lower().endswith(_PICKLE) or pickle.endswith(_SKIPPED):
         return
@@ -157,6 +190,7 @@ def lacks_of_legacy(file: BinaryIO, keys: Any, references: Iterable[Any]) -> Ite
     """
     references = list(references)
     wanted = storage_bytes(references)
+    yield from odd_references(references, ("storage", "module"))
     yield from contradictions(references)
     listed = [key for key in keys if isinstance(key, str)] if isinstance(keys, list) else []
     absent = _Lack()

@@ -28,6 +28,7 @@ _NUMBERS: Final = {
 _BUILT_IN: Final = {(module, name): most for name, most in _NUMBERS.items() for module in ("builtins", "__builtin__")}
 _TAKEN: Final[dict[tuple[str, str], tuple[int, int]]] = {
     **_BUILT_IN,
+    ("_codecs", "encode"): (1, 3),
     ("argparse", "Namespace"): (0, 0),
     ("collections", "Counter"): (0, 1),
     ("collections", "OrderedDict"): (0, 1),
@@ -65,6 +66,7 @@ _NUMBER: Final = re.compile(
     r"\s*[-+]?(?:(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:e[-+]?\d[\d_]*)?|inf(?:inity)?|s?nan\d*)\s*", re.IGNORECASE
 )
 _DEVICE: Final = re.compile(r"[a-z]\w{0,30}(?::\d{1,4})?", re.ASCII)
+_LAST_LATIN: Final = "\xff"
 _MOST_BYTES: Final = 1 << 34
 _DATE_BYTES: Final = {"date": 4, "datetime": 10}
 
@@ -146,6 +148,14 @@ def _is_length(one: Any) -> bool:
     return type(one) is int or isinstance(one, Inert)
 
 
+def _is_latin(_name: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether a text can be encoded, in which protocols below 3 write bytes; other encodings are not looked at."""
+    text, code = arguments if len(arguments) == 2 else ("", "")
+    if not isinstance(text, str) or text.isascii() or str(code).casefold() not in {"latin1", "latin-1"}:
+        return True
+    return max(text) <= _LAST_LATIN
+
+
 def _is_device(_name: str, arguments: tuple[Any, ...]) -> bool:
     first = arguments[0]
     return not isinstance(first, str) or _DEVICE.fullmatch(first) is not None
@@ -168,6 +178,7 @@ _CHECKS: Final[dict[str, Callable[[str, tuple[Any, ...]], bool]]] = {
     "dtype": _is_kind,
     "Decimal": _is_number,
     "Size": _is_size,
+    "encode": _is_latin,
     "device": _is_device,
     "UUID": _is_uuid,
 }

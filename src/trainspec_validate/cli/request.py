@@ -13,11 +13,12 @@ from trainspec_validate.cli import terminal
 from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED
 from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.requirements import Index, load_index
+from trainspec_validate.report.summary import nothing_judged
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from trainspec_validate.model.finding import Unjudged
+    from trainspec_validate.model.finding import Report, Unjudged
     from trainspec_validate.telemetry.user_rules import Engine
 
 
@@ -75,6 +76,17 @@ def words_of(fail_on: Sequence[str]) -> list[str]:
 def is_open(entry: Unjudged, words: Collection[str]) -> bool:
     """Whether the words of `--fail-on` refuse an entry."""
     return not entry.recorded and (UNJUDGED if entry.cause == "absent" else UNCOVERED) in words
+
+
+def fails(report: Report, fail_on: Sequence[str]) -> bool:
+    """Whether the words of `--fail-on` make the exit code 1."""
+    threshold = threshold_of(fail_on)
+    words = words_of(fail_on)
+    if UNJUDGED in words and nothing_judged(report):
+        return True
+    if any(is_open(entry, words) for entry in report.unjudged):
+        return True
+    return threshold is not None and bool(report.at_or_above(threshold))
 
 
 def selection_of(request: Request, index: Index | None = None) -> Selection:

@@ -108,15 +108,19 @@ class FailOn(click.ParamType[str]):
 
     name = "words"
 
+    def __init__(self, choice: click.Choice[str] = FAIL_ON) -> None:
+        """Words of a choice."""
+        self.choice = choice
+
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The words as they are, once each is known."""
         for word in value.split(","):
-            FAIL_ON.convert(word.strip(), param, ctx)
+            self.choice.convert(word.strip(), param, ctx)
         return value
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The words that begin so."""
-        return FAIL_ON.shell_complete(ctx, param, incomplete)
+        return self.choice.shell_complete(ctx, param, incomplete)
 
 
 class Files(click.ParamType[str]):

@@ -16,21 +16,20 @@ from trainspec_validate.checking.selection import Selection
 from trainspec_validate.checking.suppress import is_below
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.inputs import is_found, is_input
-from trainspec_validate.cli.request import Request, is_open, selection_of, threshold_of, words_of
+from trainspec_validate.cli.request import Request, fails, selection_of, threshold_of, words_of
 from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED, broken_settings
 from trainspec_validate.cli.target import of_target, original, silently_new
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.model.finding import Report, Unjudged
 from trainspec_validate.model.requirements import Index, load_index
 from trainspec_validate.pipeline.detect import detect, holds_document, search
-from trainspec_validate.pipeline.excluded import EXCLUDED, excluding, idle, passed_over, takes
+from trainspec_validate.pipeline.excluded import EXCLUDED, MOST_PATTERNS, excluding, idle, passed_over, takes
 from trainspec_validate.pipeline.files import STDIN, STDIN_NAME, is_document_name
 from trainspec_validate.pipeline.outside import without_links_out
 from trainspec_validate.pipeline.overlooked import is_passed_over, passed_by, why_left_out
 from trainspec_validate.pipeline.validation import PartialInputError, Terms, examine
 from trainspec_validate.report import NOTATIONS, render
 from trainspec_validate.report.outputs import FOR_PEOPLE, Output, OutputError, outputs
-from trainspec_validate.report.summary import nothing_judged
 from trainspec_validate.system.atomic import refuse_unwritable, standard_stream, write_all
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.neutral import printable
@@ -47,7 +46,11 @@ def run(request: Request) -> int:
     Raises:
         Failure: wrong use, or nothing could be read.
     """
-    with excluding(request.exclude, request.settings if "exclude" in request.from_settings else ""):
+    settings = request.settings if "exclude" in request.from_settings else ""
+    if len(request.exclude) > MOST_PATTERNS.most:
+        whose = f"exclude in {settings}" if settings else "--exclude"
+        raise Failure(f"{whose}: {len(request.exclude):,} patterns, where a run has at most {MOST_PATTERNS.most:,}")
+    with excluding(request.exclude, settings):
         code = _run(request)
         for words in idle(request.paths or (".",)):
             terminal.tell(f"Note: {words}")
@@ -167,17 +170,6 @@ def _refuse_command(word: str) -> None:
 
     if word in COMMANDS:
         raise click.UsageError(f"no file is called {word}; the command is `{PROGRAM} {word}`")
-
-
-def fails(report: Report, fail_on: Sequence[str]) -> bool:
-    """Whether the words of `--fail-on` make the exit code 1."""
-    threshold = threshold_of(fail_on)
-    words = words_of(fail_on)
-    if UNJUDGED in words and nothing_judged(report):
-        return True
-    if any(is_open(entry, words) for entry in report.unjudged):
-        return True
-    return threshold is not None and bool(report.at_or_above(threshold))
 
 
 def _never_fails(request: Request) -> bool:

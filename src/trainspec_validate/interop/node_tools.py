@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from trainspec_validate.interop import gpu_report
+from trainspec_validate.interop import gpu_report, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts, key_of
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
@@ -238,4 +238,6 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),
     (has_table, _benchmarks),
+    (machine_benchmarks.is_nvbandwidth, machine_benchmarks.read_nvbandwidth),
+    (machine_benchmarks.is_hpl, machine_benchmarks.read_hpl),
 )

@@ -10,7 +10,7 @@ from trainspec_validate.interop import readers
 from trainspec_validate.interop.formats import Format, collected
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
 from trainspec_validate.interop.readers._shell_documents import without_configurations
-from trainspec_validate.interop.readers._training_programs import PADDLE
+from trainspec_validate.interop.readers._training_programs import PADDLE, ROLL
 from trainspec_validate.model.suggest import hint
 
 _TRAINSPEC = re.compile(
@@ -73,6 +73,39 @@ _STRANGERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         (r"(?m)^[ \t]*\[\[?orchestrator\b", r"(?m)^[ \t]*\[(?:model|trainer|deployment|ckpt)\b"),
         f"settings of prime-rl, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"\bnemo_automodel\.|(?m:^recipe[ \t]*:[ \t]*[\"']?Train\w*Recipe\w*)",),
+        f"settings of NeMo Automodel, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^step_scheduler[ \t]*:", r"(?m)^(?:dist_env|distributed)[ \t]*:", r"(?m)^model[ \t]*:"),
+        f"settings of NeMo Automodel, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (
+            (
+                r"(?m)^[ \t]+micro_batch_size_per_device_for_(?:update|experience)[ \t]*:"
+                r"|\bverl\.trainer\.main\b|\bworker\.(?:actor|rollout|reward)\.\w+"
+            ),
+        ),
+        f"settings of EasyR1, a fork of verl whose settings no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (ROLL,),
+        f"settings of ROLL, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^distributed[ \t]*:", r"(?m)^[ \t]+(?:fsdp_type|model_dtype)[ \t]*:", r"(?m)^(?:optim|model)[ \t]*:"),
+        f"settings of Lingua, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"(?m)^method[ \t]*:", r"(?m)^train[ \t]*:", r"(?m)^[ \t]+(?:pipeline|trainer|num_layers_unfrozen)[ \t]*:"),
+        f"settings of trlX, which no reader knows; {_SHAPE_AND_STREAM}",
+    ),
+    (
+        (r"\A\s*\{", r'"pp_engine"[ \t]*:', r'"training"[ \t]*:', r'"cp_size"[ \t]*:'),
+        f"settings of Picotron, which no reader knows; {_SHAPE_AND_STREAM}",
     ),
     (
         (PADDLE,),

@@ -139,7 +139,7 @@ def _cvs(test: Test) -> str:
         for operation, program in _OPERATIONS.items()
     }
     sections = {
-        "_comment_thresholds": f"{_origin(test)}; cvs subtracts 5 %",
+        "_comment_thresholds": f"{_origin(test)}; cvs accepts 5 % less",
         "mpi_params": {"no_of_nodes": str(test.num_nodes), "no_of_local_ranks": str(test.num_ranks_per_node)},
         "cvs_params": {"verify_bus_bw": "True"},
         "results": dict.fromkeys(_CVS_NICS, results),
@@ -155,7 +155,7 @@ def _aicr(test: Test) -> str:
         raise NotPredictable(f"aicr measures with NCCL; node group {test.node_group} is not of nvidia")
     least = min(rate for (operation, _), rate in test.least.items() if operation == "all-reduce")
     lines = [
-        f"# {_origin(test)}; aicr subtracts 10 %.",
+        f"# {_origin(test)}; aicr accepts 10 % less than the value.",
         "validation:",
         "  performance:",
         "    checks: [nccl-all-reduce-bw]",

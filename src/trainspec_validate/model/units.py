@@ -10,6 +10,21 @@ _BEYOND_PREFIXES = 1e21
 _TIME = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
+_OF_ONE = {"are": "is", "were": "was", "have": "has"}
+
+
+def counted(amount: int, noun: str, verb: str = "") -> str:
+    """An amount with its noun, and with a verb in the plural where one follows.
+
+    >>> counted(1, "record"), counted(8192, "process"), counted(1, "entry", "are"), counted(0, "entry", "were")
+    ('1 record', '8,192 processes', '1 entry is', '0 entries were')
+    """
+    if amount == 1:
+        return f"1 {noun} {_OF_ONE[verb]}" if verb else f"1 {noun}"
+    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{amount:,} {several} {verb}".rstrip()
+
+
 def number(value: float) -> str:
     """A number with at most six significant digits and thousands separated: 16,384 or 0.4961."""
     if float(value).is_integer() and abs(value) < 1e12:

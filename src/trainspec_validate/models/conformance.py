@@ -61,7 +61,7 @@ class Claims(DocumentPart):
     """Largest relative difference of losses from those of an uninterrupted run, for `statistical`."""
     quantile: Probability = 0.5
     """Share of faults that stay within the times below. The default claims half of them; duties of the contract that
-    name 95 of 100 need 0.95."""
+    name 95 of 100 need 0.95. A larger share is tested as 0.95."""
     detection_seconds: PositiveSeconds = 15
     """From a lost process to the report of it."""
     hang_detection_seconds: PositiveSeconds = 15
@@ -165,7 +165,7 @@ class TestJob(DocumentPart):
     """The job that the stack trains; model and data are its own, small enough for steps of a few milliseconds."""
 
     num_ranks: Count = 2
-    """Processes that train."""
+    """Processes that train; the stack divides them over its parallelism dimensions as it likes."""
     num_hosts: Count = 1
     """Hosts that the ranks are divided over, in equal parts; their names need no machine of their own."""
     num_steps: Count = 60

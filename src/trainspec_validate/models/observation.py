@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from trainspec_validate.models.document import DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
-    Bytes, Count, CountOrZero, Fraction, LinkBytesPerSecond, Name, SoftwareComponent, Source, Text,
+    Bytes, Count, CountOrZero, Fraction, LinkBytesPerSecond, MeasuredBytesPerSecond, MeasuredFlopsPerSecond, Name,
+    SoftwareComponent, Source, Text,
 )
 from trainspec_validate.documents.types.fabric import Transport
 
@@ -113,6 +114,30 @@ class BusBandwidth(DocumentPart):
     """Algorithm bandwidth times the factor of the operation."""
 
 
+class CopyRate(DocumentPart):
+    """The slowest copy to or from one accelerator of a node, by its copy engines and with no other at the same time."""
+
+    kind: Literal["host-to-device", "device-to-host", "device-to-device"]
+    """Where it copies to; between devices the slowest pair counts."""
+    device: CountOrZero
+    """Number of the accelerator, as the benchmark counts."""
+    peer: CountOrZero | None = None
+    """Number of the other accelerator of the pair."""
+    bandwidth_bytes_per_second: MeasuredBytesPerSecond
+    """Rate in one direction."""
+
+
+class LinpackRun(DocumentPart):
+    """A run of High-Performance Linpack in FP64 whose residual is small enough."""
+
+    matrix_size: Count
+    """Order of the matrix that is solved, N of the benchmark."""
+    num_ranks: Count
+    """Ranks that took part."""
+    flops_per_second: MeasuredFlopsPerSecond
+    """Rate of all ranks together, as the benchmark counts operations."""
+
+
 class ObservedFile(DocumentPart):
     """A file that was gathered from a node."""
 
@@ -202,5 +227,9 @@ class NodeObservation(DocumentPart):
     """Checks of a diagnostic program that did not pass."""
     bus_bandwidths: ListOf[BusBandwidth] = []
     """The largest message of each benchmark that ran on this node alone."""
+    copies: ListOf[CopyRate] = []
+    """The slowest copy of each kind and accelerator."""
+    linpack_runs: ListOf[LinpackRun] = []
+    """The fastest run for each number of ranks."""
     files: ListOf[ObservedFile] = []
     """The files that this was read from."""

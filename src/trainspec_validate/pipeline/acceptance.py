@@ -341,7 +341,7 @@ def _merge(node: _Node, facts: Facts) -> None:
         node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
     if "driver" in facts:
         node.facts.setdefault("driver", facts["driver"])
-    for key in ("ports", "failed_checks", "bus_bandwidths", "hosts", "descriptions"):
+    for key in ("ports", "failed_checks", "bus_bandwidths", "copies", "linpack_runs", "hosts", "descriptions"):
         for one in facts.get(key, ()):
             if (key, repr(one)) not in node.known:
                 node.num_facts.add()

@@ -266,18 +266,23 @@ def document_within(content: bytes) -> bytes:
     return content[min(version.start(), kind.start()) :] if version and kind else b""
 
 
-def why_no_document(path: Path) -> str | None:
+def why_no_document(path: Path, content: bytes | None = None) -> str | None:
     """Why the text of a file is no document of ours; None where it claims to be one.
 
     The reason is empty for the text of another program: only what cannot be read as text may be ours in disguise. A
     kind of ours at the top without a version claims to be one: no other program names such kinds without it.
 
+    Args:
+        path: of the file.
+        content: all of its bytes, where they were read before.
+
     Raises:
         OSError: the file cannot be read.
     """
-    with open_regular(path) as file:
-        content = file.read(MAX_BYTES)
-        end = _end_of_longer(file)
+    end = b""
+    if content is None:
+        with open_regular(path) as file:
+            content, end = file.read(MAX_BYTES), _end_of_longer(file)
     if (end and document_within(end)) or is_in_ebcdic(content):
         return None
     if claims(content) or (b"\0" in content and claims(content.translate(None, b"\0"))):  # in UTF-16 or UTF-32 too

@@ -14,7 +14,15 @@ from trainspec_validate.documents.load import MAX_BYTES
 from trainspec_validate.pipeline import excluded
 from trainspec_validate.pipeline.claims import is_emptied, names_kind, why_no_document
 from trainspec_validate.pipeline.data_sets import DATA_SET, is_data_set
-from trainspec_validate.pipeline.files import QUOTING_SUFFIXES, STDIN, File, files_of, is_document_name, is_stream_name
+from trainspec_validate.pipeline.files import (
+    QUOTING_SUFFIXES,
+    STDIN,
+    File,
+    RealPaths,
+    files_of,
+    is_document_name,
+    is_stream_name,
+)
 from trainspec_validate.pipeline.foreign import HELD, why_other
 from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG, QUOTES_LOG, looks_like_log, why_no_stream
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
@@ -108,6 +116,7 @@ def search(arguments: Iterable[str]) -> Search:
     failures: list[InputError] = []
     with_checkpoints: set[str] = set()
     unsearched: dict[str, tuple[str, str, str]] = {}
+    places = RealPaths()
     for argument in arguments:
         if argument == STDIN:
             continue
@@ -130,8 +139,8 @@ def search(arguments: Iterable[str]) -> Search:
         for file in filter(_is_searched, listed):
             if isinstance(file, InputError):
                 failures.append(file)
-            elif not file.found or os.path.realpath(file.path) not in files:
-                files[os.path.realpath(file.path)] = file
+            elif (real := places.of(file.path)) not in files or not file.found:
+                files[real] = file
     members = {member for group in groups.values() for member in group.members}
     left = _begun_again(file.path for file in files.values() if file.found)
     found = (file for file in files.values() if not (file.found and _is_manifest(file.path, members)))
@@ -323,7 +332,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return _of_named(file, start, is_compressed=is_compressed)
     if not is_document_name(file.name):
         return Source("other", file, unread=LOOKS_LIKE_LOG if looks_like_log(start) else "")
-    reason = _no_document(file.path)
+    reason = _no_document(file.path, start if len(start) < _START_BYTES and not is_compressed else None)
     if reason == "":
         reason = why_no_stream(start)
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
@@ -476,11 +485,11 @@ def why_unread(path: Path) -> str | None:
     return POINTER if is_pointer else why_no_document(path)
 
 
-def _no_document(path: Path) -> str | None:
+def _no_document(path: Path, whole: bytes | None = None) -> str | None:
     """Why a YAML or JSON file is no document; None where it claims to be one of ours, by its name or in its text."""
     if ".trainspec." in path.name or is_emptied(path):
         return None
-    reason = why_no_document(path)
+    reason = why_no_document(path, whole)
     if reason in {None, HELD} or path.name.split(".")[0] not in OWN_STEMS:
         return reason
     if reason:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from trainspec_validate.model.finding import PassedOver
+from trainspec_validate.system.budget import Limit
 from trainspec_validate.system.patterns import WILDCARDS, Pattern
 
 EXCLUDED: Final = "is excluded"
 _MOST_LETTERS: Final = 1_000
+MOST_PATTERNS: Final = Limit("a run", 500, "patterns of excluded files, against all of which each file is held")
 
 
 def problem_of(words: str) -> str:
@@ -52,14 +54,18 @@ class Excluded:
     """The settings file that has them; empty where the command line does."""
     files: dict[str, str] = field(default_factory=dict)
     """Paths, as a search found them, by their real place."""
-    _whole: list[Pattern] = field(default_factory=list)
+    _whole: list[tuple[Pattern, bool]] = field(default_factory=list)
+    """Patterns of absolute paths, or of the names alone of files and directories in any place."""
     _fitted: set[int] = field(default_factory=set)
     """Places of the patterns that fit something so far."""
     _below: dict[str, bool] = field(default_factory=dict)
     """Directories, and whether they or one above are excluded."""
 
     def __post_init__(self) -> None:
-        self._whole += [Pattern(self._place(words)) for words in self.patterns]
+        for words in self.patterns:
+            bare = words.rstrip("/")
+            is_name = "/" not in bare
+            self._whole.append((Pattern(bare if is_name else self._place(words)), is_name))
 
     def covers(self, path: str | Path) -> bool:
         """Whether a pattern fits a path, or a directory above it."""
@@ -98,7 +104,10 @@ class Excluded:
             pending.append(parent)
         is_below = self._below.get(parent, False)
         for directory in reversed(pending):
-            fitting = [at for at, pattern in enumerate(self._whole) if pattern.fits(directory)]
+            name = os.path.basename(directory)  # noqa: PTH119
+            fitting = [
+                at for at, (each, is_name) in enumerate(self._whole) if each.fits(name if is_name else directory)
+            ]
             self._fitted.update(fitting)
             is_below = is_below or bool(fitting)
             if directory != place:

@@ -251,9 +251,30 @@ def kept(start: bytes, rest: BinaryIO, name: str) -> Iterator[File]:
         yield File(path, name)
 
 
+class RealPaths:
+    """Finds the real paths of many files; that of their directory is found once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def of(self, path: str | Path) -> str:
+        """The same as `os.path.realpath`."""
+        folder, name = os.path.split(path)
+        if name in {"", ".", ".."} or os.path.islink(path):  # noqa: PTH114 - Path.is_link raises for a long name
+            return os.path.realpath(path)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders[folder], name)  # noqa: PTH118 - for many files
+
+
 def is_document_name(name: str) -> bool:
-    """Whether a name is one of a document."""
-    return PurePath(name).suffix.lower() in SUFFIXES
+    """Whether a name is one of a document.
+
+    >>> [is_document_name(name) for name in ("a.yaml", "b/A.JSON", ".yaml", "a/.yaml", "a.yaml.txt", "a.yml/", "..yml")]
+    [True, True, False, False, False, True, True]
+    """
+    stem, _, end = name.rstrip("/").rpartition(".")
+    return f".{end.lower()}" in SUFFIXES and stem != "" and not stem.endswith("/")
 
 
 def may_be_renamed(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from trainspec_validate.pipeline.data_sets import DATA_SET
 from trainspec_validate.pipeline.detect import NO_JOB, NO_STREAM, POINTER, SACCT
 from trainspec_validate.pipeline.detect import Search as Found
 from trainspec_validate.pipeline.detect import Source as FoundSource
-from trainspec_validate.pipeline.files import File
+from trainspec_validate.pipeline.files import File, RealPaths
 from trainspec_validate.pipeline.foreign import REMEDIES
 from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import DocumentSet
@@ -83,9 +82,10 @@ def _nothing_in(
 def left_out_of(arguments: Sequence[str], documents: DocumentSet, inputs: Inputs) -> Iterator[Unjudged]:
     """Files that were found and are of no known format, and what searches pass by."""
     yield from inputs.left_out
-    members = {os.path.realpath(member) for group in inputs.checkpoints for member in group.members}
-    judged = {os.path.realpath(path) for path in documents.files}
-    judged |= {os.path.realpath(file.path) for file in inputs.looked_at}
+    places = RealPaths()
+    members = {places.of(member) for group in inputs.checkpoints for member in group.members}
+    judged = {places.of(path) for path in documents.files}
+    judged |= {places.of(file.path) for file in inputs.looked_at}
     for path, reason, remedy in overlooked(arguments, judged | members):
         yield Unjudged(path, reason, remedy, ())
 

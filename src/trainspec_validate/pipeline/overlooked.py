@@ -245,8 +245,8 @@ class _Tree:
                         pending += [] if is_of_a_tool(entry) else [(Path(parent, entry.name), is_hidden, level + 1)]
                     elif is_hidden and is_ours_by_name(entry.name):
                         self.hidden.append(Path(parent, entry.name))
-                    elif reason := _reason(Path(parent, entry.name)):
-                        self.named[parent if reason in {ARRAYS, N5} else Path(parent, entry.name)] = reason
+                    elif reason := _reason(file := Path(parent, entry.name)):
+                        self.named[parent if reason in {ARRAYS, N5} else file] = reason
         except OverLimitError:
             return  # the search reports that it could not look at all of it
 

@@ -25,6 +25,7 @@ from trainspec_validate.performance.derived.cluster import compute_nics, domain_
 from trainspec_validate.performance.topology.graph import domain_latency_seconds
 from trainspec_validate.rules import NotApplicable, Uncovered, Violation, _described, at, rule
 from trainspec_validate.rules._device_peers import behind_others, below_declared
+from trainspec_validate.rules._node_rates import rates, refuse_unpublished
 from trainspec_validate.rules._same_machine import other_hosts, same_machines
 
 _KEY = "observed_nodes"
@@ -160,12 +161,13 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
         name = group.name if group is not None else ""
         if node.driver and not declares:
             by_kind["driver", name][node.driver].append(((_KEY, i, "driver"), node.name))
-        for j, one in enumerate(node.devices):
-            if one.firmware:
-                place = (_KEY, i, "devices", j, "firmware")
-                by_kind[f"firmware of {one.model or 'accelerators'}", name][one.firmware].append(
-                    (place, f"{node.name}/{one.name}")
-                )
+        for board in _boards(node):
+            (j, first), *others = board
+            model, several = first.model or "accelerators", f" on boards of {len(board)}" if others else ""
+            versions_of_board = ", ".join(sorted({one.firmware for _, one in board if one.firmware}))
+            by_kind[f"firmware of {model}{several}", name][versions_of_board].append(
+                ((_KEY, i, "devices", j, "firmware"), f"{node.name}/{first.name}")
+            )
         compute = _compute_ports(node, group)
         for j, port in enumerate(node.ports):
             if port.firmware and j in compute:
@@ -183,6 +185,15 @@ def observed_firmware(cluster: ClusterProfile) -> Iterator[Violation]:
                 names = _named([name for _, name in own])
                 message = f"{kind} is {version} on {names}, and {usual} on {len(versions[usual])} others"
                 yield Violation(at(cluster, *own[0][0]), message, "one version on all nodes of a group")
+
+
+def _boards(node: NodeObservation) -> list[list[tuple[int, DeviceObservation]]]:
+    """The devices that state their firmware, by the board that they share: its devices have versions of their own."""
+    found: dict[str | int, list[tuple[int, DeviceObservation]]] = defaultdict(list)
+    for j, one in enumerate(node.devices):
+        if one.firmware:
+            found[one.serial_number if one.serial_number is not None else j].append((j, one))
+    return list(found.values())
 
 
 def _compute_ports(node: NodeObservation, group: NodeGroup | None) -> set[int]:
@@ -350,10 +361,12 @@ def _matched(node: NodeObservation, group: NodeGroup) -> tuple[dict[int, bool], 
 
 @rule("TS-CLU-074")
 def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
-    """The bus bandwidth of a node is in the predicted band, and near that of its peers."""
-    judged = False
+    """The rates of benchmarks on a node are in their bands, and bus bandwidths near those of its peers."""
+    nodes = _nodes(cluster)
+    judged = any(node.copies or node.linpack_runs for _, node, _ in nodes)
+    yield from rates(cluster, nodes)
     peers: dict[tuple[str, str, int, float], list[tuple[float, Pointer, str]]] = defaultdict(list)
-    for i, node, group in _nodes(cluster):
+    for i, node, group in nodes:
         for j, own in enumerate(node.bus_bandwidths):
             place: Pointer = (_KEY, i, "bus_bandwidths", j)
             key = (group.name if group is not None else "", own.operation, own.num_ranks, own.message_bytes)
@@ -374,6 +387,7 @@ def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
                 yield _slow(cluster, place, (node.name, node.bus_bandwidths[int(place[3])]), told)
     if not judged:
         raise NotApplicable("no bus bandwidth of a large message on one node, and no three nodes to compare")
+    refuse_unpublished(cluster, nodes)
 
 
 def _slow(cluster: ClusterProfile, place: Pointer, found: tuple[str, BusBandwidth], told: str) -> Violation:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainspec_validate.cli import terminal
+from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED, FailOn
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.system.boundary import InputError
 
 if TYPE_CHECKING:
     from trainspec_validate.cli.commands.acceptance_statement import Judge
     from trainspec_validate.interop.collect import Tool
-    from trainspec_validate.model.finding import Report
+    from trainspec_validate.model.finding import Report, Unjudged
     from trainspec_validate.pipeline.acceptance import Gathered
 
 _WAYS = ("local", "ssh", "slurm", "kubernetes")
@@ -34,6 +35,7 @@ Examples:
   trainspec accept cluster.yaml --from gathered/
   trainspec accept cluster.yaml --over ssh --node 'node[01-16]' --into gathered/
   trainspec accept cluster.yaml --over slurm --into gathered/ --also 'dcgmi.txt=dcgmi diag -r 3'
+  trainspec accept cluster.yaml --from gathered/ --fail-on unjudged
   trainspec accept cluster.yaml --from gathered/ --output accepted.yaml --statement statement.json
   trainspec accept cluster.yaml --from gathered/ --verify accepted.yaml
   trainspec accept cluster.yaml --from gathered/ --statement statement.json --signing-key key.pem
@@ -42,8 +44,9 @@ Examples:
 
 \b
 Exit codes:
-  0  every node is as declared, in what the files state
-  1  a node differs, did not answer or is absent; or --verify or --countersign found another result or signature
+  0  nothing that was read differs
+  1  a node differs, did not answer or is absent; with --fail-on unjudged also where something was not judged; or
+     --verify or --countersign found another result or signature
   2  wrong use, or a file that cannot be read
   3  a mistake of ours; please report it
 """
@@ -74,6 +77,14 @@ Exit codes:
     show_default=True,
     metavar="SECONDS",
     help="Longest time that a node may take with --over.",
+)
+@click.option(
+    "--fail-on",
+    type=FailOn(click.Choice([UNJUDGED, UNCOVERED])),
+    multiple=True,
+    metavar="WORDS",
+    help="What makes the exit code 1 next to findings: unjudged for what no file states, uncovered for what this tool "
+    "has no formula or figure for. Repeatable.",
 )
 @click.option(
     "--output",
@@ -117,7 +128,7 @@ Exit codes:
     type=click.Choice(["concise", "full", "json", "sarif", "junit"]),
     help="Form of the report. Default: full at a terminal, else concise.",
 )
-@click.option("--force", is_flag=True, help="Overwrite what is there.")
+@click.option("--force", is_flag=True, help="Overwrite what is there, and accept in spite of errors of the profile.")
 def command(  # noqa: PLR0913
     *,
     profile: str,
@@ -128,35 +139,52 @@ def command(  # noqa: PLR0913
     verify: tuple[Path, ...],
     public_keys: tuple[Path, ...],
     notation: str | None,
+    fail_on: tuple[str, ...],
     force: bool,
     **source: Any,
 ) -> None:
     """Compare what was gathered from the nodes of a cluster with its profile, and name node, device and number.
 
     The files of a node are what its tools printed: nvidia-smi -q, nvidia-smi nvlink --status, ibstat, ibv_devinfo,
-    dcgmi diag, nccl-tests, kernel logs, trainspec discover, and the other formats of trainspec import. Streams of a
-    short training run, among them or next to the nodes, are judged too, and name stragglers. With --from nothing is
-    run. With --over the tools that print the state of a node are run on each, and leave nothing there.
+    dcgmi diag, nccl-tests, nvbandwidth, HPL, kernel logs, trainspec discover, and other formats of trainspec import.
+    Streams of a short training run, among them or next to the nodes, are judged too. With --from nothing is run. With
+    --over the tools that print the state of a node are run on each, and leave nothing there.
 
-    With --signing-key the statement is in a DSSE envelope, to which each party adds its signature. A statement is
-    signed and verified only where the profile and the files give the same one.
+    With --signing-key the statement is in a DSSE envelope, with a signature of each party. It is signed and verified
+    only where profile and files give the same one. A profile with errors is refused before anything is run.
     """
     from trainspec_validate.cli.commands import acceptance_statement  # noqa: PLC0415
-    from trainspec_validate.report import render  # noqa: PLC0415
 
     _check_options(statement, signing_key, countersign, verify, public_keys)
     keys = acceptance_statement.keys(signing_key, public_keys)
     _refuse_places([Path(name) for name in (output, statement) if name is not None], force=force)
-    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes")
+    gathered, report = _examined(Path(profile), _Source(**source), output or f"{profile} with nodes", force=force)
     texts = {} if output is None else {output: gathered.text}
     if statement is not None:
         texts[statement] = acceptance_statement.signed(gathered, report, output, keys.private)
     _write({Path(name): text for name, text in texts.items()}, force=force)
-    terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
+    _print(report, notation)
     is_same = _holds(acceptance_statement.Judge(gathered, report, keys), verify, countersign)
+    _end(gathered, report, fail_on, is_same=is_same)
+
+
+def _print(report: Report, notation: str | None) -> None:
+    from trainspec_validate.report import render  # noqa: PLC0415
+
+    terminal.emit(render(report, notation or ("full" if terminal.is_terminal(sys.stdout) else "concise")))
+
+
+def _end(gathered: Gathered, report: Report, fail_on: Sequence[str], *, is_same: bool) -> None:
+    """Set the exit code.
+
+    Raises:
+        Failure: a file could not be read.
+    """
+    from trainspec_validate.cli.request import fails  # noqa: PLC0415
+
     if gathered.failures:
         raise Failure(*gathered.failures)
-    if report.findings or not is_same:
+    if not is_same or fails(report, ("note", *fail_on)):
         click.get_current_context().exit(terminal.FINDINGS)
 
 
@@ -168,15 +196,34 @@ def _refuse_places(paths: Sequence[Path], *, force: bool) -> None:
     files.refuse_unplaced(paths)
 
 
-def _examined(profile: Path, source: _Source, name: str) -> tuple[Gathered, Report]:
-    """What the files of the nodes show, and the report on it."""
-    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+def _errors(profile: Path, *, is_allowed: bool) -> list[Unjudged]:
+    """What errors of a profile leave open, where they are allowed.
+
+    Raises:
+        Failure: there are errors, or the profile cannot be read.
+    """
+    from trainspec_validate.pipeline.acceptance_profile import errors, unjudged  # noqa: PLC0415
 
     try:
-        gathered = gather(profile, source.directory_of_nodes(profile))
-        return _judged(gathered, name)
+        found = errors(profile)
     except InputError as error:
         raise Failure.of(error) from error
+    if found and not is_allowed:
+        raise Failure(*found, "correct the profile, or accept in spite of its errors with --force")
+    return [unjudged(profile, found)] if found else []
+
+
+def _examined(profile: Path, source: _Source, name: str, *, force: bool) -> tuple[Gathered, Report]:
+    """What the files of the nodes show, and the report on it, with the errors of the profile where they are allowed."""
+    from trainspec_validate.pipeline.acceptance import gather  # noqa: PLC0415
+
+    first = _errors(profile, is_allowed=force)
+    try:
+        gathered = gather(profile, source.directory_of_nodes(profile))
+        gathered, report = _judged(gathered, name)
+    except InputError as error:
+        raise Failure.of(error) from error
+    return gathered, replace(report, unjudged=(*first, *report.unjudged))
 
 
 def _check_options(

@@ -39,7 +39,8 @@ class Tools:
 
         `paths` are files and directories; those given together are also checked against each other. `select` limits
         the judgement to ids, names or areas of requirements, such as TS-PAR-001, world-size or PAR. Settings and
-        own rules in the directory are not read. The exit code is 1 where there are errors.
+        own rules in the directory are not read. The exit code is 1 where there are errors, and 2 where a file cannot be
+        read: `notes` name it, and `result` is of the others.
         """
         if not 0 < len(paths) <= MAX_PATHS or len(select or ()) > MAX_PATHS:
             raise Refused(f"name 1 to {MAX_PATHS} paths, and at most {MAX_PATHS} requirements")
@@ -120,9 +121,10 @@ class Tools:
             ended = bounded_child.run_child(program, arguments, self._root)
         except bounded_child.NotEnded as error:
             raise Refused(str(error)) from error
-        if ended.code not in {terminal.OK, terminal.FINDINGS}:
-            raise Refused(ended.errors.strip() or f"the program ended with {ended.code}")
         result: Any = ended.output.strip() or None
+        has_report = ended.code == terminal.WRONG_USE and is_json and result is not None
+        if ended.code not in {terminal.OK, terminal.FINDINGS} and not has_report:
+            raise Refused(ended.errors.strip() or f"the program ended with {ended.code}")
         if is_json and result is not None:
             result = json.loads(result)
         return {"exit_code": ended.code, "result": result, "notes": ended.errors.splitlines()}

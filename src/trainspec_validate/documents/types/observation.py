@@ -12,6 +12,8 @@ from trainspec_validate.documents.types.base import (
     CountOrZero,
     Fraction,
     LinkBytesPerSecond,
+    MeasuredBytesPerSecond,
+    MeasuredFlopsPerSecond,
     Name,
     Record,
     SoftwareComponent,
@@ -121,6 +123,30 @@ class BusBandwidth(Record, frozen=True, kw_only=True):
     """Algorithm bandwidth times the factor of the operation."""
 
 
+class CopyRate(Record, frozen=True, kw_only=True):
+    """The slowest copy to or from one accelerator of a node, by its copy engines and with no other at the same time."""
+
+    kind: Literal["host-to-device", "device-to-host", "device-to-device"]
+    """Where it copies to; between devices the slowest pair counts."""
+    device: CountOrZero
+    """Number of the accelerator, as the benchmark counts."""
+    peer: CountOrZero | None = None
+    """Number of the other accelerator of the pair."""
+    bandwidth_bytes_per_second: MeasuredBytesPerSecond
+    """Rate in one direction."""
+
+
+class LinpackRun(Record, frozen=True, kw_only=True):
+    """A run of High-Performance Linpack in FP64 whose residual is small enough."""
+
+    matrix_size: Count
+    """Order of the matrix that is solved, N of the benchmark."""
+    num_ranks: Count
+    """Ranks that took part."""
+    flops_per_second: MeasuredFlopsPerSecond
+    """Rate of all ranks together, as the benchmark counts operations."""
+
+
 class ObservedFile(Record, frozen=True, kw_only=True):
     """A file that was gathered from a node."""
 
@@ -210,5 +236,9 @@ class NodeObservation(Record, frozen=True, kw_only=True):
     """Checks of a diagnostic program that did not pass."""
     bus_bandwidths: tuple[BusBandwidth, ...] = ()
     """The largest message of each benchmark that ran on this node alone."""
+    copies: tuple[CopyRate, ...] = ()
+    """The slowest copy of each kind and accelerator."""
+    linpack_runs: tuple[LinpackRun, ...] = ()
+    """The fastest run for each number of ranks."""
     files: tuple[ObservedFile, ...] = ()
     """The files that this was read from."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
+from trainspec_validate.model.units import counted
 
 Platform = dict[tuple[str, str], int]
 """Subject and value, with the first line that states it."""
@@ -250,7 +251,8 @@ def _apart(seen: Seen) -> bool:
 
 def _why_unknown(key: str, seen: Seen) -> str:
     if key in {"num_ranks", "num_nodes"} and _apart(seen):
-        told = f"{len(seen.devices)} devices wrote lines, and the largest communicator has {seen.num_ranks} ranks"
+        amount = counted(len(seen.devices), "device")
+        told = f"{amount} wrote lines, and the largest communicator has {counted(seen.num_ranks, 'rank')}"
         return f"{told}, so no communicator of the log spans them"
     if key == "transport" and set(seen.adapters.values()) == {"RoCE"}:
         return (
@@ -259,7 +261,7 @@ def _why_unknown(key: str, seen: Seen) -> str:
     if key == "interfaces" and seen.cut_line:
         return f"the list of interfaces is cut off after {len(seen.adapters)}"
     if key == "num_nodes" and seen.devices:
-        return f"only {len(seen.devices)} ranks wrote lines, so other nodes may be missing"
+        return f"only {counted(len(seen.devices), 'rank')} wrote lines, so other nodes may be missing"
     return f"no line of the log shows {key.replace('_', ' ')}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, LAUNCHER_OPTIONS, LAUNCHER_SIZE, launcher_of
 from trainspec_validate.interop.readers._plan_parts import Draft, word_value
 from trainspec_validate.interop.readers._quoted_commands import commands_in
@@ -33,6 +34,7 @@ from trainspec_validate.interop.readers._shell_found import (
     distinct,
     either,
 )
+from trainspec_validate.interop.readers._shell_shown import SHOWS, is_only_shown
 from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._shell_words import cut_words
 from trainspec_validate.interop.readers._slurm_script import script_of
@@ -53,11 +55,11 @@ _LISTED_WORDS = re.compile(r"""[\[,]\s*(["']?)--[A-Za-z][\w-]*\1\s*,""")
 """An option in a list of words, whose commas a shell would take for parts of them."""
 _NAMED = re.compile(r"(?<![\w-])--([A-Za-z][\w-]{0,100})")
 _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
+_EXPORTED = re.compile(r"\bexport[ \t]+([A-Za-z_]\w{0,100})")
+_USED = re.compile(r"\$\{?([A-Za-z_]\w{0,100})")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
 _NO_OPTIONS = re.compile(r"\$\(\(|\$(?:\w{1,80}|\{\w{1,80}\})/")
 """A number that the shell computes, and a path below a directory from outside."""
-_SHOWS = frozenset({"echo", "printf", "cat", "logger", "log"})
-"""Commands that show what another one starts."""
 
 
 class Reader:
@@ -335,6 +337,7 @@ def _num_fitting(started: Started | None, pattern: re.Pattern[str]) -> int:
 def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | None:
     """The options of the commands of a script."""
     script = script_of(text)
+    _leave_out_shown(script, text, pattern)
     reader = Reader(script)
     found = _found(script, reader, pattern, fewest)
     if found is None:
@@ -342,6 +345,29 @@ def _options_of(text: str, pattern: re.Pattern[str], fewest: int) -> Started | N
     if not LAUNCHER_SIZE & found.options.keys():
         _take_launcher(script, reader, found)
     return Started(_placed(found.settings(script.outside), text), script, found)
+
+
+def _leave_out_shown(script: Script, text: str, pattern: re.Pattern[str]) -> None:
+    """Take away commands that a script only prints; one in a variable that is used elsewhere may be started there.
+
+    Raises:
+        ForeignFormatError: they are all that could be read.
+    """
+    lines = text.split("\n")
+    shown = [command for command in script.commands if is_only_shown(script, command, lines)]
+    taken = {id(command) for command in shown}
+    script.commands[:] = [command for command in script.commands if id(command) not in taken]
+    reader = Reader(script)
+    printed = {line for command in shown for line in range(command[0].line, max(word.line for word in command) + 1)}
+    rest = "\n".join(line for number, line in enumerate(lines, 1) if number not in printed)
+    named = {*_EXPORTED.findall(text), *_USED.findall(rest)}
+    handed_on = named & {name for name, value in script.variables.items() if ".py" in value}
+    for command in () if handed_on else shown:
+        options = reader.read(command).options
+        is_launch = {PROGRAM, COMMAND}.intersection(options) and any(_fits(pattern, name) for name in options)
+        if is_launch and not any(_fits(pattern, name) for one in script.commands for name in reader.read(one).options):
+            help_text = "give the script that starts it"
+            raise ForeignFormatError("the command is only printed, and nothing starts it", command[0].line, help_text)
 
 
 def _placed(options: dict[str, Option], text: str) -> dict[str, Option]:
@@ -419,7 +445,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
         return reader.read(word for command in script.commands if id(command) not in apart for word in command)
     near = [k for k, score in enumerate(scores) if score >= max(fewest, (best + 1) // 2)]
     # A command that is only shown lacks its launcher.
-    picked = [read[k] for k in near if script.commands[k][0].text not in _SHOWS] or [read[k] for k in near]
+    picked = [read[k] for k in near if script.commands[k][0].text not in SHOWS] or [read[k] for k in near]
     return picked[0] if len(picked) == 1 else either(picked, script.choices.event())
 
 

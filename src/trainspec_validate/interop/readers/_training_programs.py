@@ -22,6 +22,11 @@ PADDLE = (
 
 Source: PaddlePaddle/PaddleNLP:paddlenlp/trainer/training_args.py.
 """
+ROLL = r"(?m)^[ \t]+strategy_args[ \t]*:[ \t]*(?:#[^\n]*)?$[^\0]{0,400}?^[ \t]+strategy_name[ \t]*:"
+"""Mark of ROLL, each of whose workers has a section with the names of the transformers Trainer.
+
+Source: alibaba/ROLL:roll/configs/worker_config.py.
+"""
 _COMMANDS = frozenset({"trl", "swift"})
 """Installed commands whose first word names what is trained."""
 _LAUNCHERS = re.compile(r"torch\.distributed\.\w+|accelerate\.commands\.launch")

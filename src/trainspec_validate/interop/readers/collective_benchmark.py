@@ -9,6 +9,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._collective_library import is_log, put_observation, watch
 from trainspec_validate.interop.readers._collective_table import Row, Table, has_table, operation, tables
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
+from trainspec_validate.model.units import counted
 from trainspec_validate.performance.costs.bandwidth import bus_bandwidth_factor
 
 NAME = "collective-benchmark"
@@ -54,18 +55,20 @@ def _put_table(sheet: Sheet, table: Table, name: str) -> None:
     line = table.rows[0].line
     kind, number = operation(table), len(table.hosts)
     if number < 2:
-        sheet.remark(f"{len(table.rows)} rows are left out: the list of ranks is missing, or has one", line)
+        sheet.remark(
+            f"{counted(len(table.rows), 'row', 'are')} left out: the list of ranks is missing, or has one", line
+        )
         return
     if set(table.hosts) != set(range(number)):
-        sheet.remark(f"the list of ranks has gaps: {number} ranks up to {max(table.hosts)}", line)
+        sheet.remark(f"the list of ranks has gaps: {counted(number, 'rank')} up to {max(table.hosts)}", line)
         return
     if kind is None:
         told = f"{table.program}_perf is no collective of a profile" if table.program else "no line names the program"
-        sheet.remark(f"{len(table.rows)} rows are left out: {told}", line)
+        sheet.remark(f"{counted(len(table.rows), 'row', 'are')} left out: {told}", line)
         return
     num_hosts = len(set(table.hosts.values()))
     models = ", ".join(sorted(plain_text(model) for model in table.models if model)) or "accelerators without a name"
-    sheet.remark(f"{kind} over {number} ranks on {num_hosts} hosts, {models}", line)
+    sheet.remark(f"{kind} over {counted(number, 'rank')} on {counted(num_hosts, 'host')}, {models}", line)
     if not table.program:
         sheet.remark(f"no line names the program; {kind} follows from its columns and bandwidths", line)
     for row in table.rows:
@@ -107,7 +110,7 @@ def _judge_ratio(sheet: Sheet, row: Row, kind: str, number: int) -> None:
     wanted = bus_bandwidth_factor(kind, number)
     ratio = (row.bus_bytes_per_second or 0) / (row.algorithm_bytes_per_second or 1)
     if abs(ratio / wanted - 1) > _RATIO_TOLERANCE:
-        told = f"busbw over algbw is {ratio:.4g}, but {kind} over {number} ranks has the factor {wanted:.4g}"
+        told = f"busbw over algbw is {ratio:.4g}, but {kind} over {counted(number, 'rank')} has the factor {wanted:.4g}"
         sheet.remark(f"{told}: the list of ranks is not of this run", row.line)
 
 

@@ -57,7 +57,7 @@ from trainspec_validate.interop.readers._shell_documents import written_mapping
 from trainspec_validate.interop.readers._shell_found import COMMAND, PROGRAM
 from trainspec_validate.interop.readers._shell_options import Started, options_of_script
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open
-from trainspec_validate.interop.readers._training_programs import PADDLE
+from trainspec_validate.interop.readers._training_programs import PADDLE, ROLL
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
 
@@ -75,7 +75,7 @@ _SWIFT = re.compile(r"\bswift(?:/cli/|[ \t]+)(?:sft|pt|rlhf|main)\b|\bmegatron[ 
 """Commands of ms-swift, which takes arguments of the Trainer with other defaults."""
 _NAMED = re.compile(r"(?:accelerate|deepspeed|ds|fsdp)_config(?:_(?:file|path|name))?|(?:accelerate|deepspeed)_file")
 """Arguments that name a file of accelerate, DeepSpeed or FSDP; `deepspeed` and `fsdp` are the Trainer's own."""
-_PADDLE = re.compile(PADDLE)
+_PADDLE, _ROLL = re.compile(PADDLE), re.compile(ROLL)
 _ACCELERATE = re.compile(r'(?m)^[ \t]*"?(?:distributed_type|compute_environment)"?[ \t]*:')
 _CONTESTED: tuple[Pointer, ...] = (
     *(("batch", key) for key in ("micro_sequences", "accumulation_steps", "global_sequences")),
@@ -98,7 +98,7 @@ def looks_like_trainer(text: ForeignText) -> bool:
     head = text.text[:_HEAD]
     brace = head.lstrip()[:1] == "{"
     found = top_keys(head) & _BATCHES if brace else _TRAINER.search(head) or _OPTION.search(head)
-    others = _ACCELERATE.search(head) or _PADDLE.search(head)
+    others = any(mark.search(head) for mark in (_ACCELERATE, _PADDLE, _ROLL))
     return bool(found) and not others and not looks_like_model(text)
 
 

@@ -151,6 +151,7 @@ def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
             draft.drop([("optimizer", "name")], why)
     elif not _ENTRIES.fullmatch(program):
         drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
+        drop_all_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs, and may have other defaults")
 
 
 def _refuse_idle(started: Started) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from trainspec_validate.model.finding import Evidence
-from trainspec_validate.model.units import number
+from trainspec_validate.model.units import counted, number
 from trainspec_validate.model.units import seconds as seconds_in_words
 from trainspec_validate.telemetry.checks import Violation
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Key, Location, Occurrence, RunView, Subject, Trail
@@ -229,15 +229,6 @@ def moment(time_us: int) -> str:
     text = datetime.fromtimestamp(whole, UTC).strftime("%Y-%m-%d %H:%M:%S")
     digits = f".{fraction:06}".rstrip("0").rstrip(".")
     return f"{text}{digits} UTC"
-
-
-def counted(amount: int, noun: str) -> str:
-    """An amount with its noun.
-
-    >>> counted(1, "record"), counted(8192, "rank")
-    ('1 record', '8,192 ranks')
-    """
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
 def ranges_in_words(numbers: Iterable[int]) -> str:

@@ -11,6 +11,9 @@ from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.source import Unended
 
 _PROCESS, _HANG, _NODE = "fault class: process", "fault class: hang", "fault class: node"
+_LAUNCHED: Final = rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}"
+"""The host and the ranks that launchers write before a line."""
+_START: Final = rb"^" + _LAUNCHED
 _SIGNALLED: Final = rb"(?:Killed|Terminated|(?:[Ss]egmentation fault|Aborted|Bus error)(?: \(core dumped\))?)"
 """What a shell prints for a process that a signal ended."""
 _CANCELLED: Final = rb"\*\*\* (?:JOB|STEP) [\w.+]{1,40} (?:ON [\w.\[\],-]{1,200} )?CANCELLED AT [\w:.-]{1,40}"
@@ -38,16 +41,19 @@ _FORMS: Final = (
     (rb"RuntimeError: (?:CUDA|NCCL|HIP) (?:out of memory|error)[^\n]{0,100}", ""),
     (rb"XlaRuntimeError: (?:RESOURCE_EXHAUSTED|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): [^\n]{0,100}", ""),
     (rb"torch\.distributed\.Dist(?:Backend|Network|Store)?Error[^\n]{0,100}", ""),
-    (rb"^terminate called after throwing an instance of '[\w:]{1,100}'", _PROCESS),
-    (rb"^[\w./-]{1,100}: error: (?:unrecognized arguments|the following arguments are required)[^\n]{0,120}", ""),
-    (rb"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
+    (_START + rb"terminate called after throwing an instance of '[\w:]{1,100}'", _PROCESS),
+    (
+        _START + rb"[\w./-]{1,100}: error: (?:unrecognized arguments|the following arguments are required)[^\n]{0,120}",
+        "",
+    ),
+    (_START + rb"Fatal Python error: (?:Segmentation fault|Aborted|Bus error)", _PROCESS),
     (rb"(?:^|[\]\r])" + _SIGNALLED + rb"\s*$", _PROCESS),
     (
         rb"mpirun noticed that process rank \d{1,6} with PID \d{1,9} on node [^\n]{1,100} exited on signal [1-9]\d?",
         _PROCESS,
     ),
     (rb": line \d{1,6}: {1,4}\d{1,9} " + _SIGNALLED + rb"(?= |$)", _PROCESS),
-    (rb"^(?:\[?rank\s?\d{1,6}\]?: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
+    (_START + rb"(?:rank\s?\d{1,6}: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
 )
 """Forms of Slurm (slurmstepd, srun), Bash, MPI, the launchers of DeepSpeed and PyTorch, PyTorch itself, JAX and Python,
 and what each says in the terms of a stream; nothing where several causes print the same. A shell says what ended a
@@ -78,8 +84,6 @@ _NEEDLES: Final = (
 )
 """Parts of the signs: a line has one of them where it has a sign."""
 _TRACEBACK, _FRAME = b"Traceback (most recent call last)", b'  File "'
-_LAUNCHED: Final = rb"(?:\[[\w ]{1,40}\]:? ?|\d{1,6}: ?|[\w.-]{1,64}: ){0,3}"
-"""The host and the ranks that launchers write before a line."""
 _EXCEPTION: Final = re.compile(
     _LAUNCHED + rb"?[ \t]{0,8}"
     rb"(?P<said>(?:[A-Za-z_]\w{0,80}\.){0,12}(?:Exception|"

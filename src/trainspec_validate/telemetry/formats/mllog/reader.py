@@ -65,6 +65,8 @@ _MOST = 1.5
 """Of the time between two reports: each is of one step at least. In 884 public logs the ratio is 1.00003 at most."""
 _FEWEST = 8
 _MAX_KEPT = 10_000
+_EARLIEST_US = 946_684_800_000_000
+"""The year 2000: a log does not begin before it, where a later entry has a time."""
 
 
 class Reader:
@@ -81,6 +83,7 @@ class Reader:
         """The log until it is known what its positions count."""
         self._is_loss = self._has_updates = self._has_statistics = self._has_begun = self._is_offline = False
         self._has_stopped = False
+        self._begun_us: int | None = None
         self._step = 0
         self._loss_step: int | None = None
         self._trained_us: int | None = None
@@ -104,6 +107,7 @@ class Reader:
         """What was held, by what its positions count."""
         held, self._held = self._held or [], None
         entries = [item for _, item in held if isinstance(item, Entry)]
+        self._begun_us = next((entry.time_us for entry in entries if entry.time_us >= _EARLIEST_US), None)
         units = units_of(entries)
         self._position.decide(units)
         self._is_offline, self._trained_us = units.is_offline, units.trained_us
@@ -116,6 +120,10 @@ class Reader:
     def _taken(self, offset: int, item: Entry | Refusal) -> Iterator[Found]:
         if isinstance(item, Refusal):
             yield offset, item
+            return
+        if self._begun_us is not None and item.time_us < _EARLIEST_US:
+            message = f"time_ms of {item.key} is {item.time_us // 1000}, which is before 2000: no clock was set"
+            yield offset, Refusal(message, "write the line once the time service has set the clock", "time")
             return
         if not self._has_begun:
             self._has_begun = True
@@ -131,12 +139,13 @@ class Reader:
 
     def _head(self, first: Entry) -> Head:
         host = self._transcript.given.host
+        begun_us = first.time_us if self._begun_us is None else self._begun_us
         if not first.key.startswith("power_"):
-            return self._transcript.head(first.time_us, ("job",), host=host)
+            return self._transcript.head(begun_us, ("job",), host=host)
         if host is None:
             host = fit.identity(PurePosixPath(self._transcript.name).stem) or "node"
             self._transcript.lose("identity", "host", f"the file names no node; its own name is used: {host}", 0)
-        return self._transcript.head(first.time_us, ("node",), host=host)
+        return self._transcript.head(begun_us, ("node",), host=host)
 
     def _entry(self, offset: int, key: str, time_us: int, value: Any, metadata: Mapping[str, Any]) -> Iterator[Found]:
         if key in _CONFIGURATION:
