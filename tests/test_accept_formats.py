@@ -129,6 +129,7 @@ OPEN = {
 
 
 def accept(root: Path, content: str, own: Group, driver: str = "550.1") -> Result:
+    """What the command says of one node with one file; a profile that is wrong in one fact may contradict itself."""
     profile = {
         "apiVersion": "trainspec/v1",
         "kind": "ClusterProfile",
@@ -141,7 +142,7 @@ def accept(root: Path, content: str, own: Group, driver: str = "550.1") -> Resul
     (root / "cluster.yaml").write_text(yaml.safe_dump(profile), encoding="utf-8")
     (root / "nodes" / "node-0").mkdir(parents=True)
     (root / "nodes" / "node-0" / "file").write_text(content, encoding="utf-8")
-    arguments = ["accept", f"{root}/cluster.yaml", "--from", f"{root}/nodes", "--format", "concise"]
+    arguments = ["accept", f"{root}/cluster.yaml", "--from", f"{root}/nodes", "--format", "concise", "--force"]
     return CliRunner().invoke(command, arguments, prog_name="trainspec")
 
 
