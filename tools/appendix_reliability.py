@@ -188,8 +188,9 @@ INTRODUCTION = """
 How often to save, how much of the time is effective, how many spares suffice, how soon a fault is noticed and what it
 takes along. This page is informative: it states no requirement.
 
-Words: C is the time that a save blocks the job, M the mean time between failures of the job, T the productive time
-between saves, R the time to recover, P the time until an asynchronous save is durable. One call has one unit of time.
+Words: C is the time that a save blocks the job, M the mean time between failures of the job, of whatever cause, T the
+productive time between saves, R the time to recover, P the time until an asynchronous save is durable. Count M on jobs
+where you can: `job_mtbf_seconds` has the failures of nodes alone, so M is at most that. One call has one unit of time.
 Failures are independent and exponential, and one can strike while a job saves or recovers.
 """
 

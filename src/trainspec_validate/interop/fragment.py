@@ -73,5 +73,9 @@ class Fragment:
     """How a fact was derived, where it is not written in the source word for word."""
     defaults: frozenset[Pointer] = frozenset()
     """Facts among `derived` that rest on a default of a framework: what another file states goes before them."""
+    devices: tuple[Mapping[str, Any], ...] = ()
+    """Accelerators one by one, where the source shows them so: keys of `DescribedAccelerators`, and `name`."""
+    partial: bool = False
+    """Whether the source may show a part of the devices of the node."""
     inputs: Mapping[Pointer, tuple[Pointer, ...]] = field(default_factory=dict)
     """Facts among `derived` that are computed from others, with those: where one changes, they are computed again."""

@@ -131,7 +131,9 @@ def read_xml(text: str) -> Facts:
     """The report of `nvidia-smi -q -x`."""
     root = xml.parse(text)
     gpus = [child for child in root.children if child.tag == "gpu"]
-    return _facts(_tree(root, 0), [(_text(_tree(gpu, 0), "pci", "pci_bus_id") or "", _tree(gpu, 0)) for gpu in gpus])
+    trees = [(gpu, _tree(gpu, 0)) for gpu in gpus]
+    pcis = (_text(tree, "pci", "pci_bus_id") or gpu.get("id") or f"GPU {k}" for k, (gpu, tree) in enumerate(trees))
+    return _facts(_tree(root, 0), [(pci, tree) for pci, (_, tree) in zip(pcis, trees, strict=True)])
 
 
 def _tree(item: xml.Element, depth: int) -> Tree:

@@ -53,6 +53,8 @@ _BEST_KNOWN = {
     "h200": "nvidia-h200-sxm-141gb",
 }
 """What a product name alone means where it is sold in several forms."""
+_MODEL = re.compile(r"[a-z]{1,8}\d{1,5}[a-z]{0,3}|\d{3,4}[a-z]{0,3}")
+"""A word of a name that parts products: letters with a number, or a number such as 4090."""
 _SHORTEST_START = 4
 """Letters of a word that is completed to the names that begin so."""
 _IGNORED = re.compile(r"nvl\d+|hbm\d?e?|\d{2,4}w|0x[0-9a-f]+")
@@ -93,6 +95,38 @@ def meant_by(name: str, memory_bytes: float | None = None, *, driver: bool = Fal
     if len(decided) == 1:
         return Meant(decided[0])
     return Meant(alternatives=tuple(entry.name for entry in decided or fitting))
+
+
+def is_same_product(one: str, other: str) -> bool | None:
+    """Whether two names mean one product; None where they leave it open, such as a family, or a name without a model.
+
+    >>> is_same_product("nvidia-v100-sxm2-16gb", "Tesla V100-SXM2-16GB"), is_same_product("amd-mi250x-128gb", "MI200")
+    (True, None)
+    >>> is_same_product("nvidia-a100-sxm-40gb", "Tesla V100-SXM2-16GB"), is_same_product("h100", "NVIDIA H100 PCIe")
+    (False, True)
+    """
+    first, second = meant_by(one).entry, meant_by(other).entry
+    if one == other or (first is not None and first == second):
+        return True
+    if first is not None and second is not None:
+        return False
+    own, others = _words_of(one), _words_of(other)
+    ours, theirs = (frozenset(filter(_MODEL.fullmatch, words.chip)) for words in (own, others))
+    if not ours or not theirs or "device" in own.chip | others.chip:
+        return None
+    if own.chip != others.chip:
+        is_open = ours & theirs or any(_is_family(a, b) or _is_family(b, a) for a in ours for b in theirs)
+        return None if is_open else False
+    if own.forms and others.forms and not own.forms & others.forms:
+        return False
+    sizes = [(a, b) for a in own.memories for b in others.memories]
+    return not sizes or any(abs(a / b - 1) <= _MEMORY_TOLERANCE for a, b in sizes)
+
+
+def _is_family(name: str, member: str) -> bool:
+    """Whether a name is that of a family of AMD, such as MI200 of MI210, MI250 and MI250X."""
+    family = re.fullmatch(r"(mi\d)00", name)
+    return family is not None and member.startswith(family[1])
 
 
 def accelerators_named(words: str) -> tuple[CatalogAccelerator, ...]:

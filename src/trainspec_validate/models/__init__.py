@@ -40,8 +40,8 @@ from trainspec_validate.models.manifest import CheckpointManifest, SavedLayout, 
 from trainspec_validate.models.memory import Memory, Offload
 from trainspec_validate.models.model import Experts, Image, Model, StateSpace
 from trainspec_validate.models.observation import (
-    BusBandwidth, CollectiveObservation, CopyRate, DeviceObservation, LinpackRun, NodeObservation, ObservedFile,
-    PortObservation,
+    BusBandwidth, CollectiveObservation, CopyRate, DescribedAccelerators, DescribedNics, DeviceObservation, LinpackRun,
+    NodeDescription, NodeObservation, ObservedFile, PortObservation,
 )
 from trainspec_validate.models.optimizer import AuxiliaryOptimizer, GradientClipping, LearningRateSchedule, Optimizer
 from trainspec_validate.models.parallelism import OuterOptimizer, Parallelism, Placement, Synchrony
@@ -56,17 +56,17 @@ __all__ = [
     "Task", "TrainingPlan", "UserRules", "Waivers", "Accelerator", "AuxiliaryOptimizer", "Batch", "BatchController",
     "BatchStage", "BusBandwidth", "CheckVerdict", "Claims", "Clock", "CollectiveChoice", "CollectiveMeasurement",
     "CollectiveObservation", "Commit", "Communication", "Compression", "Congestion", "CopyRate", "Criterion", "Damage",
-    "Data", "Dataset", "DetectionLayer", "DeviceObservation", "Document", "DocumentPart", "ElasticBatch", "Energy",
-    "Evidence", "Experts", "ExplicitDevice", "ExplicitLink", "ExplicitNode", "ExplicitSwitch", "Fabric", "FabricTier",
-    "Fault", "Grace", "GradientClipping", "Host", "HostLink", "Image", "InitialCheckpoint", "Inject", "Integrity",
-    "Interconnect", "Interval", "Job", "JobFacts", "KernelFloor", "Launch", "Layout", "LearningRateRule",
-    "LearningRateSchedule", "LinpackRun", "Lora", "LossHandling", "LossScaling", "LowPrecisionRecipe", "Machine",
-    "Mark", "Memory", "Metadata", "Missing", "Model", "MomentFigures", "Nic", "NodeGroup", "NodeObservation",
-    "NoiseScale", "ObservedFile", "Offload", "OmittedState", "Optimizer", "OuterOptimizer", "Parallelism", "PeakRate",
-    "Performance", "Placement", "PortKind", "PortObservation", "Power", "Precision", "Probe", "RampStage",
-    "RecoveryPath", "Reference", "Reliability", "ReportNode", "RestartLimits", "Retention", "Rollout", "Routing",
-    "Save", "SavedLayout", "ScaleUp", "ScenarioReport", "Screening", "SealedFile", "Site", "SoftwareComponent",
-    "SoftwareStack", "Source", "Spraying", "Start", "State", "StateKeys", "StateSpace", "Stop", "StorageTarget",
-    "Store", "Synchrony", "TaskHost", "Telemetry", "TestJob", "Tier", "TrialReport", "Trials", "UserRule", "Wait",
-    "Waiver", "WorkerShare",
+    "Data", "Dataset", "DescribedAccelerators", "DescribedNics", "DetectionLayer", "DeviceObservation", "Document",
+    "DocumentPart", "ElasticBatch", "Energy", "Evidence", "Experts", "ExplicitDevice", "ExplicitLink", "ExplicitNode",
+    "ExplicitSwitch", "Fabric", "FabricTier", "Fault", "Grace", "GradientClipping", "Host", "HostLink", "Image",
+    "InitialCheckpoint", "Inject", "Integrity", "Interconnect", "Interval", "Job", "JobFacts", "KernelFloor", "Launch",
+    "Layout", "LearningRateRule", "LearningRateSchedule", "LinpackRun", "Lora", "LossHandling", "LossScaling",
+    "LowPrecisionRecipe", "Machine", "Mark", "Memory", "Metadata", "Missing", "Model", "MomentFigures", "Nic",
+    "NodeDescription", "NodeGroup", "NodeObservation", "NoiseScale", "ObservedFile", "Offload", "OmittedState",
+    "Optimizer", "OuterOptimizer", "Parallelism", "PeakRate", "Performance", "Placement", "PortKind", "PortObservation",
+    "Power", "Precision", "Probe", "RampStage", "RecoveryPath", "Reference", "Reliability", "ReportNode",
+    "RestartLimits", "Retention", "Rollout", "Routing", "Save", "SavedLayout", "ScaleUp", "ScenarioReport", "Screening",
+    "SealedFile", "Site", "SoftwareComponent", "SoftwareStack", "Source", "Spraying", "Start", "State", "StateKeys",
+    "StateSpace", "Stop", "StorageTarget", "Store", "Synchrony", "TaskHost", "Telemetry", "TestJob", "Tier",
+    "TrialReport", "Trials", "UserRule", "Wait", "Waiver", "WorkerShare",
 ]

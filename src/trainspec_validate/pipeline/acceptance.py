@@ -13,12 +13,14 @@ from typing import Any
 
 from trainspec_validate.documents.load import LoadError, load_file, load_text, read_file
 from trainspec_validate.interop.document import plain_text
-from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.gpu_report import PARTS, Facts
 from trainspec_validate.interop.node_tools import node_facts
 from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
+from trainspec_validate.pipeline.acceptance_descriptions import REQUIREMENTS as DESCRIBED
+from trainspec_validate.pipeline.acceptance_descriptions import description, group_of, open_facts
 from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
 from trainspec_validate.pipeline.acceptance_runs import RunStream, run_stream
 from trainspec_validate.pipeline.claims import claims
@@ -49,19 +51,16 @@ _NUMBER = "the number of accelerators"
 _ASPECTS = {
     _NUMBER: ("num_accelerators", ("TS-CLU-054",)),
     "the driver": ("driver", ("TS-CLU-054",)),
-    "the ports": ("ports", ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")),
+    "the ports": ("ports", ("TS-CLU-073", "TS-CLU-080")),
     "the bus bandwidth": ("bus_bandwidths", ("TS-CLU-074",)),
 }
 """What can be judged of a node, by the key that holds it, and for which requirements."""
+_KNOWN = "nvidia-smi-log-xml"
+"""What is read as a report of the state of accelerators, which describes each of them."""
 _STATE = "the state of accelerators"
 _STATE_REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-080")
 _RATES = "the rate of each active port"
 _KERNEL_ERRORS = "errors of the kernel"
-_DEVICE_ASPECTS = {
-    "the lanes of the host link of each accelerator": ("host_link_num_lanes", ("host_link", "num_lanes")),
-    "the scale-up links of each accelerator": ("num_active_links", ("scale_up", "num_links")),
-}
-"""What a node group may declare of each accelerator: the key of a device, and where the group has it."""
 _COUNT = ("node_groups", 0, "num_accelerators_per_node")
 """Where the description of one node has the number of its accelerators."""
 
@@ -73,6 +72,8 @@ class _Node:
     name: str
     num_facts: Count
     """Of all nodes."""
+    declared_counts: frozenset[int] = frozenset()
+    """Accelerators of a node by the node groups of the profile."""
     facts: Facts = field(default_factory=dict)
     devices: dict[str, Facts] = field(default_factory=dict)
     by_pci: dict[str, Facts] = field(default_factory=dict)
@@ -128,9 +129,11 @@ def gather(profile: Path, directory: Path) -> Gathered:
         raise InputError(f"{directory.as_posix()}: {reason_of(error)}") from error
     places = _places(directory, entries)
     failures: list[str] = []
+    groups = [group for group in data.get("node_groups") or () if isinstance(group, Mapping)]
+    counts = frozenset(n for group in groups if isinstance(n := group.get("num_accelerators_per_node"), int))
     budget = Count(_MOST_FILES), Count(_MOST_FACTS)
     try:
-        nodes = [_node(place, directory, failures, *budget) for place in places]
+        nodes = [_node(_Node(place.name, budget[1], counts), place, failures, budget[0]) for place in places]
     except OverLimitError as error:
         raise InputError(f"{directory.as_posix()}: {error}") from error
     observed = [_plain(node) for node in nodes]
@@ -206,8 +209,8 @@ def _absent(data: Mapping[str, Any], found: set[str]) -> Iterator[Facts]:
         yield {"name": "absent-node", "answered": False, **({"num_nodes": num_absent} if num_absent > 1 else {})}
 
 
-def _node(place: Path, root: Path, failures: list[str], num_files: Count, num_facts: Count) -> _Node:
-    node = _Node(place.name, num_facts)
+def _node(node: _Node, place: Path, failures: list[str], num_files: Count) -> _Node:
+    root = place.parent
     for path in walk(place, lambda _: True):
         if isinstance(path, InputError):
             failures.append(str(path))
@@ -253,7 +256,7 @@ def _take_stream(node: _Node, stream: RunStream) -> None:
 def _take(node: _Node, name: str, content: bytes) -> bool:
     """Take what a file says of its node; whether it says anything."""
     if claims(content):
-        _take_profile(node, load_text(content, name).data)
+        _take_profile(node, name, load_text(content, name).data)
         return True
     text = decoded(content, name)
     facts = node_facts(text.text)
@@ -305,7 +308,8 @@ def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
             raise
         node.half_read.append(f"{text.name} (as {found.name}: {error})")
         return True
-    _take_profile(node, fragment.facts)
+    facts = {"software": fragment.facts.get("software")} if fragment.format == _KNOWN else fragment.facts
+    _take_profile(node, text.name, facts, None if fragment.format == _KNOWN else fragment)
     _take_counts(node, text.name, [remark.message for remark in fragment.remarks if remark.pointer == _COUNT])
     return True
 
@@ -315,17 +319,19 @@ def _take_counts(node: _Node, name: str, reasons: Iterable[str]) -> None:
         node.open_counts.setdefault(f"{name} ({reason})")
 
 
-def _take_profile(node: _Node, data: Any) -> None:
+def _take_profile(node: _Node, name: str, data: Any, fragment: Fragment | None = None) -> None:
     """What a description of the node as a cluster of one says."""
-    groups = data.get("node_groups") if isinstance(data, Mapping) else None
-    own = groups[0] if isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], Mapping) else {}
     facts: Facts = {}
-    if isinstance(own.get("num_accelerators_per_node"), int):
-        facts["num_accelerators"] = own["num_accelerators_per_node"]
+    partial, devices = (fragment.partial, fragment.devices) if fragment is not None else (False, ())
+    number = group_of(data).get("num_accelerators_per_node")
+    if isinstance(number, int) and (not partial or number in node.declared_counts):
+        facts["num_accelerators"] = number
     software = data.get("software") if isinstance(data, Mapping) else None
     driver = software.get("driver") if isinstance(software, Mapping) else None
     if isinstance(driver, Mapping) and isinstance(driver.get("version"), str):
         facts["driver"] = driver["version"]
+    if found := description(name, data, devices, partial=partial):
+        facts["descriptions"] = [found]
     _merge(node, facts)
 
 
@@ -335,7 +341,7 @@ def _merge(node: _Node, facts: Facts) -> None:
         node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
     if "driver" in facts:
         node.facts.setdefault("driver", facts["driver"])
-    for key in ("ports", "failed_checks", "bus_bandwidths", "copies", "linpack_runs", "hosts"):
+    for key in ("ports", "failed_checks", "bus_bandwidths", "copies", "linpack_runs", "hosts", "descriptions"):
         for one in facts.get(key, ()):
             if (key, repr(one)) not in node.known:
                 node.num_facts.add()
@@ -443,28 +449,12 @@ def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Itera
         names = [node.name for _, node in answered if node.stated and part not in node.stated]
         absent[f"{part} of accelerators"] = names
     absent[_STATE] = [node.name for _, node in answered if not node.stated]
-    for words, (key, path) in _DEVICE_ASPECTS.items():
-        if _is_declared(data, path):
-            absent[words] = [str(one["name"]) for one, _ in answered if any(key not in d for d in _accelerators(one))]
+    for one, _ in answered:
+        for words in open_facts(data, one):
+            absent.setdefault(words, []).append(str(one["name"]))
     absent[_RATES] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
     absent[_KERNEL_ERRORS] = [node.name for _, node in answered if not node.has_kernel_log]
     return {words: names for words, names in absent.items() if names}
-
-
-def _is_declared(data: Mapping[str, Any], path: Sequence[str]) -> bool:
-    """Whether a node group declares a value."""
-    groups = data.get("node_groups")
-    for found in groups if isinstance(groups, list) else ():
-        for key in path:
-            found = found.get(key) if isinstance(found, Mapping) else None  # noqa: PLW2901
-        if found is not None:
-            return True
-    return False
-
-
-def _accelerators(node: Facts) -> list[Facts]:
-    """The devices of a node that a tool lists; those that a log of the kernel alone names may be switches."""
-    return [device for device in node.get("devices", ()) if str(device["name"]).startswith("GPU-")]
 
 
 def _unjudged(directory: Path, absent: Mapping[str, list[str]], observed: Sequence[Facts]) -> Iterator[Unjudged]:
@@ -487,7 +477,7 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
 
 
 def _open_requirements(absent: Iterable[str], found: Iterable[Note]) -> tuple[str, ...]:
-    aspects = {**{words: ids for words, (_, ids) in _ASPECTS.items()}, _STATE: _STATE_REQUIREMENTS}
+    aspects = {**{words: ids for words, (_, ids) in _ASPECTS.items()}, _STATE: _STATE_REQUIREMENTS, **DESCRIBED}
     wanted = {one for words in absent for one in aspects.get(words, ("TS-CLU-073",))}
     return tuple(sorted(wanted | {note.requirement for note in found}))
 

@@ -75,6 +75,9 @@ _COMPARED = (
         "a scale-up link runs at {own}, those of others at {usual}",
         "reset the device; replace it where the link stays slow",
         units.bytes_per_second,
+        is_declared=lambda group: (
+            group.scale_up is not None and group.scale_up.link_bandwidth_bytes_per_second is not None
+        ),
     ),
     _Compared("ecc_enabled", "ECC is off, and on for others", "switch it on, such as by nvidia-smi -e 1"),
 )

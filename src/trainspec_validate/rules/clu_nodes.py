@@ -17,14 +17,13 @@ from trainspec_validate.documents.types.observation import (
     PortObservation,
 )
 from trainspec_validate.model import units
-from trainspec_validate.model.catalog import accelerators
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.xids import xid
 from trainspec_validate.performance.costs.collectives import best
 from trainspec_validate.performance.costs.network import Link, Network
 from trainspec_validate.performance.derived.cluster import compute_nics, domain_rate
 from trainspec_validate.performance.topology.graph import domain_latency_seconds
-from trainspec_validate.rules import NotApplicable, Uncovered, Violation, at, rule
+from trainspec_validate.rules import NotApplicable, Uncovered, Violation, _described, at, rule
 from trainspec_validate.rules._device_peers import behind_others, below_declared
 from trainspec_validate.rules._node_rates import rates, refuse_unpublished
 from trainspec_validate.rules._same_machine import other_hosts, same_machines
@@ -109,11 +108,10 @@ def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{node.name}: {node.num_accelerators} of {group.num_accelerators_per_node} accelerators",
                 "find the one that is missing by its slot, or correct num_accelerators_per_node",
             )
-        yield from _models(cluster, i, node, group)
         yield from _driver(cluster, i, node)
-    for i, node, group in nodes:  # last: a discovered profile often lacks the interfaces
-        if group is not None and node.ports:
-            yield from _interfaces(cluster, i, node, group)
+    grouped = [(i, node, group) for i, node, group in nodes if group is not None]
+    parts = [_described.machine(cluster, i, group) for i, _, group in grouped]
+    yield from _described.each(parts + [_interfaces(cluster, *one) for one in grouped if one[1].ports])
 
 
 def _absent(cluster: ClusterProfile) -> Iterator[Violation]:
@@ -130,22 +128,6 @@ def _absent(cluster: ClusterProfile) -> Iterator[Violation]:
     if num_found > cluster.num_nodes:
         message = f"{num_found:,} nodes were observed, and the profile has {cluster.num_nodes:,}"
         yield Violation(at(cluster, _KEY), message, "gather the files of the nodes of the profile, and of no other")
-
-
-def _models(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup) -> Iterator[Violation]:
-    declared = group.accelerator.model
-    odd = [(j, one) for j, one in enumerate(node.devices) if one.model not in {None, declared}]
-    if odd:
-        j, one = odd[0]
-        several = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-        wanted = group.accelerator.memory_bytes or getattr(accelerators().get(declared), "memory_bytes", None)
-        own, usual = (
-            (f" with {units.bytes_(one.memory_bytes)}", f" with {units.bytes_(wanted)}")
-            if one.memory_bytes and wanted
-            else ("", "")
-        )
-        message = f"{node.name}: {one.name}{several} is {one.model}{own}, declared is {declared}{usual}"
-        yield Violation(at(cluster, _KEY, i, "devices", j, "model"), message, "the accelerator that is declared")
 
 
 def _interfaces(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup) -> Iterator[Violation]:
@@ -231,16 +213,18 @@ def observed_condition(cluster: ClusterProfile) -> Iterator[Violation]:
     """Links are up at their full width and rate, and no device reports what takes it out of use."""
     judged, nodes = False, _nodes(cluster)
     for i, node, group in nodes:
-        judged |= bool(node.devices or node.ports or node.failed_checks)
+        judged |= bool(node.devices or node.ports or node.failed_checks or _described.has_condition(node))
         for j, check in enumerate(node.failed_checks):
             yield Violation(at(cluster, _KEY, i, "failed_checks", j), f"{node.name}: {check}", "every check passes")
         for j, one in enumerate(node.devices):
             yield from _device(cluster, (_KEY, i, "devices", j), (node, one, group))
     yield from behind_others(cluster, nodes)
-    for i, node, group in nodes:  # last: a discovered profile often lacks links and interfaces
-        yield from _links(cluster, i, node, group)
-        if node.ports:
-            yield from _ports(cluster, i, node, group)
+    parts = []
+    for i, node, group in nodes:
+        parts.append(_links(cluster, i, node, group))
+        parts += [_described.condition(cluster, i, group)] if group is not None else []
+        parts += [_ports(cluster, i, node, group)] if node.ports else []
+    yield from _described.each(parts)  # last: a discovered profile often lacks links and interfaces
     if not judged:
         raise NotApplicable("no file of a node states links, errors or checks")
     _known_faults(cluster)

@@ -96,7 +96,7 @@ class JobFacts(Record, frozen=True, kw_only=True):
     num_nodes: Count | None = None
     """Nodes of the job; absent means those of the plan or cluster."""
     mean_time_between_failures_seconds: PositiveSeconds | None = None
-    """Measured mean time between failures of the whole job."""
+    """Mean time between failures that stop the job, of whatever cause, as counted on jobs."""
     mean_time_between_failures_reason: Text | None = None
     """Why that figure departs from the one that the node failure rate gives."""
     planned_seconds: PositiveSeconds | None = None

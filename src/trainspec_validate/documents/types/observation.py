@@ -156,6 +156,59 @@ class ObservedFile(Record, frozen=True, kw_only=True):
     """Digest of its bytes, by which both parties know that they judge the same file."""
 
 
+class DescribedAccelerators(Record, frozen=True, kw_only=True):
+    """Accelerators of one node that a file describes alike; an absent key is not stated."""
+
+    num: Count
+    """Accelerators of this kind."""
+    names: tuple[Text, ...] = ()
+    """Identifiers in the file, such as UUIDs or PCI addresses."""
+    model: Name | None = None
+    """Catalog name of the product, or the product's own name."""
+    memory_bytes: Bytes | None = None
+    """Memory of one accelerator, or of one die of it."""
+    num_links: CountOrZero | None = None
+    """Scale-up links of one accelerator; 0 where the file shows that there are none."""
+    partitioned: bool | None = None
+    """Whether they are divided into instances or partitions."""
+
+
+class DescribedNics(Record, frozen=True, kw_only=True):
+    """Network interfaces of one node that a file describes alike; an absent key is not stated."""
+
+    num: Count
+    """Interfaces of this kind."""
+    names: tuple[Name, ...] = ()
+    """Names of the interfaces, for example `mlx5_0`."""
+    technology: Name | None = None
+    """Link layer, in the words of `nics.technology` of a node group."""
+    rate_bytes_per_second: LinkBytesPerSecond | None = None
+    """Rate of one interface in one direction."""
+    bonded: bool | None = None
+    """True when an interface is a bond of several ports."""
+
+
+class NodeDescription(Record, frozen=True, kw_only=True):
+    """Hardware of one node as one file describes it; an absent key is not stated."""
+
+    file: Annotated[str, Meta(min_length=1, max_length=4096)]
+    """Path of the file that was gathered, one of those in `files`."""
+    partial: bool = False
+    """Whether the file may show a part of the devices, as in a container with some of the processors."""
+    accelerators: tuple[DescribedAccelerators, ...] = ()
+    """Its accelerators, one entry for those that are alike."""
+    link_technology: Name | None = None
+    """Kind of the scale-up links, in the words of `scale_up.technology` of a node group."""
+    link_bytes_per_second: LinkBytesPerSecond | None = None
+    """Rate of one scale-up link in one direction."""
+    host_link_generation: Annotated[int, Meta(ge=1, le=10)] | None = None
+    """Lowest generation of the host links of accelerators."""
+    host_link_num_lanes: Annotated[int, Meta(ge=1, le=64)] | None = None
+    """Fewest lanes of the host links of accelerators."""
+    nics: tuple[DescribedNics, ...] = ()
+    """Its network interfaces, one entry for those that are alike."""
+
+
 class NodeObservation(Record, frozen=True, kw_only=True):
     """Devices that were found on one node; an absent key was not read, and is not judged."""
 
@@ -177,6 +230,8 @@ class NodeObservation(Record, frozen=True, kw_only=True):
     """Its accelerators, where a tool reports them one by one."""
     ports: tuple[PortObservation, ...] = ()
     """Ports of its network interfaces."""
+    descriptions: tuple[NodeDescription, ...] = ()
+    """Its hardware as each file of an import format describes it."""
     failed_checks: tuple[Text, ...] = ()
     """Checks of a diagnostic program that did not pass."""
     bus_bandwidths: tuple[BusBandwidth, ...] = ()

@@ -30,6 +30,9 @@ class Draft:
         self._remarks: dict[str, tuple[int | None, dict[str, None], Pointer]] = {}
         self._derived: dict[Pointer, str] = {("node_groups", 0, "name"): "a label for the one node group"}
         self._num_more = 0
+        self._devices: list[dict[str, Any]] = []
+        self.partial = False
+        """Whether the source may show a part of the devices of the node."""
         self.unknown(("num_nodes",), _ONE_NODE)
         self.unknown(("num_accelerators",), _ONE_NODE)
         self.unknown((*_IN_GROUP, "num_nodes"), _ONE_NODE)
@@ -67,6 +70,12 @@ class Draft:
         self._derived = {place: how for place, how in self._derived.items() if place != COUNT and place[0] != "layout"}
         self.unknown(COUNT, reason)
 
+    def device(self, position: int, **facts: Any) -> None:
+        """Records facts of one accelerator, which may differ from the others; None is not stated."""
+        while len(self._devices) <= position:
+            self._devices.append({})
+        self._devices[position] |= {key: value for key, value in facts.items() if value is not None}
+
     def remark(self, message: str, line: int | None = None, *, about: str | None = None, pointer: Pointer = ()) -> None:
         """Records an oddity once, with the devices that it is about; beyond a hundred only their number is kept."""
         if message not in self._remarks and len(self._remarks) >= _MAX_REMARKS:
@@ -96,6 +105,8 @@ class Draft:
             ),
             remarks=tuple(remarks),
             derived=dict(self._derived),
+            devices=tuple(self._devices),
+            partial=self.partial,
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
-from trainspec_validate.interop.readers._accelerators import by_product
+from trainspec_validate.interop.readers._accelerators import Match, by_product
 from trainspec_validate.interop.readers._counted import Counted
 from trainspec_validate.interop.readers._draft import COUNT, MAX_DEVICES, Draft, as_name, plain_float
 from trainspec_validate.interop.readers._node import Device, Node, describe
@@ -30,6 +30,10 @@ class Listed:
     link_num_lanes: int | None = None
     numa_node: int | None = None
     line: int | None = None
+    name: str | None = None
+    """Identifier of the device in the list."""
+    partitioned: bool | None = None
+    """Whether it is divided into instances or partitions."""
 
 
 def start(text: ForeignText) -> str:
@@ -72,21 +76,10 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str, counted: Cou
     memory = devices[0].memory_bytes if devices else None
     how = f"the product {shown}" if memory is None else f"the product {shown} with {memory:.0f} bytes as reported"
     num_dies = accelerator_model(draft, matches, how[:300]) if devices else 1
-    accelerators = devices if counted is None else [devices[position] for position in counted.firsts]
-    node = Node(
-        tuple(
-            Device(
-                f"accelerator-{k}",
-                named=False,
-                numa_node=one.numa_node,
-                link_generation=one.link_generation,
-                link_num_lanes=one.link_num_lanes,
-                line=one.line,
-            )
-            for k, one in enumerate(accelerators)
-        ),
-        (),
-    )
+    firsts = range(len(devices)) if counted is None else counted.firsts
+    accelerators = [devices[position] for position in firsts]
+    _one_by_one(draft, accelerators, [matches[position] for position in firsts])
+    node = Node(tuple(_device(k, one) for k, one in enumerate(accelerators)), ())
     draft.group_unknown("nics", reason="the tool lists accelerators alone")
     for key in ("generation", "num_lanes"):
         if all(one.link_generation is None and one.link_num_lanes is None for one in devices):
@@ -99,6 +92,24 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str, counted: Cou
     _power(draft, devices, missing=missing, num_dies=num_dies)
     for key in ("host", "scale_up"):
         draft.group_unknown(key, reason=missing)
+
+
+def _device(position: int, one: Listed) -> Device:
+    return Device(
+        f"accelerator-{position}",
+        named=False,
+        numa_node=one.numa_node,
+        link_generation=one.link_generation,
+        link_num_lanes=one.link_num_lanes,
+        line=one.line,
+    )
+
+
+def _one_by_one(draft: Draft, devices: Sequence[Listed], matches: Sequence[Match | None]) -> None:
+    """States product, memory and mode of each device, in which they may differ."""
+    for k, (one, match) in enumerate(zip(devices, matches, strict=True)):
+        model = match.model if match is not None else None
+        draft.device(k, name=one.name, model=model, memory_bytes=one.memory_bytes, partitioned=one.partitioned)
 
 
 def _count(draft: Draft, counted: Counted, line: int | None) -> None:

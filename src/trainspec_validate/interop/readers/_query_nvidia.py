@@ -17,6 +17,7 @@ from trainspec_validate.system.boundary import words_of
 
 _MISSING = "the tool was not asked for it"
 _TYPICAL = frozenset({"name", "gpu_name", "memory.total", "power.limit", "uuid", "gpu_uuid", "pci.bus_id", "index"})
+_IDENTITIES = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _SECTION = re.compile(r"[0-9]{1,4} [A-Za-z]{2,16} found\.", re.ASCII)
 _DCGM_COUNT = re.compile(r"([0-9]{1,4}) GPUs? found\.", re.ASCII)
 _DCGM_SWITCHES = re.compile(r"([0-9]{1,4}) NvSwitch(?:es)? found\.", re.ASCII)
@@ -98,6 +99,10 @@ def _nvidia_row(row: Mapping[str, str], number: int) -> Listed:
         link_generation=plain_int(row.get("pcie.link.gen.max"), 1, 10),
         link_num_lanes=_pci.lanes(row.get("pcie.link.width.max")),
         line=number,
+        name=next(
+            (row[key] for key in _IDENTITIES if row.get(key)), f"GPU {row['index']}" if row.get("index") else None
+        ),
+        partitioned={"Enabled": True, "Disabled": False}.get(row.get("mig.mode.current", "")),
     )
 
 

@@ -88,7 +88,17 @@ def read_rocm(text: ForeignText) -> Fragment:
 def _rocm_device(fields: Mapping[str, str]) -> Listed:
     product = next((fields[key] for key in ("card series", "card model", "device name") if _is_name(fields, key)), None)
     power = fields.get("max graphics package power (w)")
-    return Listed(product, _query.size(fields.get("vram total memory (b)")), _query.watts(power))
+    memory = _query.size(fields.get("vram total memory (b)"))
+    return Listed(product, memory, _query.watts(power), partitioned=_partitioned(fields.get("compute partition")))
+
+
+def _partitioned(mode: str | None) -> bool | None:
+    """Whether a compute partition is one of several of its package; SPX is the whole one.
+
+    >>> _partitioned("SPX"), _partitioned("CPX"), _partitioned("N/A")
+    (False, True, None)
+    """
+    return mode != "SPX" if mode is not None and re.fullmatch(r"[SDTQC]PX", mode) else None
 
 
 def _is_name(fields: Mapping[str, str], key: str) -> bool:
@@ -138,4 +148,6 @@ def _amd_device(fields: Mapping[str, str], number: int) -> Listed:
         link_generation=_pci.generation(fields.get("MAX_PCIE_SPEED")),
         link_num_lanes=_pci.lanes(fields.get("MAX_PCIE_WIDTH")),
         line=number,
+        name=fields.get("BDF"),
+        partitioned=_partitioned(fields.get("ACCELERATOR_PARTITION") or fields.get("COMPUTE_PARTITION")),
     )

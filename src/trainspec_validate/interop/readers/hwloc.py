@@ -60,7 +60,11 @@ def read(text: ForeignText) -> Fragment:
     if gpus:
         identities = {(entry.vendor, entry.device) for entry in gpus}
         how = "product name of the driver, or PCI identifier"
-        num_dies = accelerator_model(draft, [_match(entry) for entry in gpus], how, identities)
+        matches = [_match(entry) for entry in gpus]
+        num_dies = accelerator_model(draft, matches, how, identities)
+        for k, (entry, match) in enumerate(zip(gpus, matches, strict=True)):
+            model = match.model if match is not None else None
+            draft.device(k, name=entry.item.get("pci_busid"), model=model, memory_bytes=_memory(entry))
     node = _node(gpus, nics, version)
     _slots(gpus, draft)
     describe(draft, node, num_dies=num_dies)
@@ -112,6 +116,7 @@ def _missing(objects: list[xml.Element], draft: Draft) -> dict[str, str]:
         for name in ("cpuset", "nodeset")
     )
     missing = {}
+    draft.partial = nodes
     if units or _reduced(objects, draft):
         missing["num_cores"] = "the export holds a part of the processing units; see lscpu"
     if units:
@@ -178,11 +183,16 @@ def _infos(item: xml.Element) -> dict[str, str]:
 
 
 def _match(entry: _Pci) -> Match | None:
+    product = _infos(entry.item).get("GPUModel")
+    named = by_product(product, _memory(entry)) if product else None
+    return named or by_device(entry.vendor, entry.device)
+
+
+def _memory(entry: _Pci) -> float | None:
+    """Bytes of the memory of an accelerator, which the export has in KiB."""
     infos = _infos(entry.item)
     kibibytes = plain_float(infos.get("CUDAGlobalMemorySize") or infos.get("RSMIVRAMSize"), 1e5, 1e11)
-    product = infos.get("GPUModel")
-    named = by_product(product, None if kibibytes is None else kibibytes * 1024) if product else None
-    return named or by_device(entry.vendor, entry.device)
+    return None if kibibytes is None else kibibytes * 1024
 
 
 def _node(gpus: list[_Pci], nics: list[_Pci], version: str) -> Node:

@@ -58,6 +58,8 @@ def read(text: ForeignText) -> Fragment:
     if found.accelerators:
         identities = {item.identity for item in found.accelerators}
         num_dies = accelerator_model(draft, matches, "PCI vendor and device identifier", identities)
+        for k, item in enumerate(found.accelerators):
+            draft.device(k, name=item.busid, model=item.match.model if item.match is not None else None)
         if matches[0] is None and all(vendor is None for vendor, _ in identities):
             _maker(found.accelerators, draft)
     describe(draft, found.node(), num_dies=num_dies)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _nvlink
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int
-from trainspec_validate.interop.readers._links import from_nvlink_matrix
+from trainspec_validate.interop.readers._links import Shape, from_nvlink_matrix
 from trainspec_validate.interop.readers._matrix import MAX_COLUMNS, Row, plain_lines, rows, without_escapes
 from trainspec_validate.interop.readers._node import Device, Node, describe
 
@@ -161,10 +161,22 @@ def _scale_up(table: Sequence[Row], gpus: Sequence[int], coherent: bool, draft: 
             if i != j and found is not None and found[1]:
                 pairs[a, b] = int(found[1])
     shape = from_nvlink_matrix(len(gpus), pairs)
+    for a, i in enumerate(gpus):
+        draft.device(a, name=table[i].label, num_links=_num_links(shape, a, pairs) if len(gpus) > 1 else None)
     if shape is None:
         _nvlink.none_found(draft, len(gpus), "the matrix shows no NVLink")
     else:
         _nvlink.write(draft, shape, set(pairs.values()), _WORDS, coherent=coherent)
+
+
+def _num_links(shape: Shape | None, position: int, pairs: Mapping[tuple[int, int], int]) -> int | None:
+    """Links of one accelerator: through switches each pair shows all of them, else a pair shows its own."""
+    own = [count for (one, _), count in pairs.items() if one == position]
+    if shape is None or (not own and not shape.islands):
+        return 0
+    if shape.topology == "switched":
+        return max(own, default=0)
+    return sum(own) if shape.topology is not None else shape.num_links
 
 
 FORMATS: tuple[Format, ...] = (Format(NAME, "matrix of `nvidia-smi topo -m`", "ClusterProfile", looks_like, read),)

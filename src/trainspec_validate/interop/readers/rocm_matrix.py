@@ -122,6 +122,9 @@ def _scale_up(table: Sequence[Row] | None, size: int, draft: Draft) -> None:
         draft.group_unknown("scale_up", reason="no pair of accelerators has an xGMI link")
         if size > 1:
             draft.remark("no xGMI between accelerators; they reach each other over PCIe")
+            if all(cell == "PCIE" for i, row in enumerate(table) for j, cell in enumerate(row.cells) if i != j):
+                for position, row in enumerate(table):
+                    draft.device(position, name=row.label, num_links=0)
         return
     how = "pairs whose link type is XGMI"
     draft.group("scale_up", "technology", value="xgmi")
