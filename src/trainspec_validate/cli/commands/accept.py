@@ -83,8 +83,8 @@ Exit codes:
     type=FailOn(click.Choice([UNJUDGED, UNCOVERED])),
     multiple=True,
     metavar="WORDS",
-    help="What makes the exit code 1 next to findings: unjudged for what no file states, uncovered for what this tool "
-    "has no formula or figure for. Repeatable.",
+    help="Kind of entry that makes the exit code 1 next to findings: unjudged (facts that no file states), uncovered "
+    "(facts that this tool has no formula or figure for). Repeatable.",
 )
 @click.option(
     "--output",
