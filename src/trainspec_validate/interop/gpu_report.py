@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainspec_validate.interop import xml
@@ -63,6 +63,7 @@ PARTS = {
     "host links": ("pci",),
 }
 """Parts of the state of a GPU, and the sections of a report that have them; `-d` prints some sections alone."""
+_MAX_SHOWN = 5
 _UNREGISTERED = frozenset({"Not Started", "In Progress"})
 _BROKEN = {"Unknown Error": "driver:unknown-error", "GPU is lost": "driver:gpu-is-lost"}
 """What the driver answers in the place of a value where it does not reach the device."""
@@ -153,6 +154,8 @@ def _facts(root: Tree, gpus: list[tuple[str, Tree]], *, is_unreached: bool = Fal
     found = counted(rows, None if is_unreached else _text(root, "attached_gpus"), is_sampled=False)
     if len(found.firsts) < len(gpus):
         raise ForeignFormatError(f"lists {len(found.firsts)} GPUs several times", help="keep one report of the tool")
+    if found.num_devices is not None:
+        _refuse_cut(gpus)
     stated = [part for part, keys in PARTS.items() if all(any(key in tree for key in keys) for _, tree in gpus)]
     facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus], "stated": stated if gpus else []}
     if found.num_devices is None:
@@ -162,6 +165,22 @@ def _facts(root: Tree, gpus: list[tuple[str, Tree]], *, is_unreached: bool = Fal
     if driver := _text(root, "driver_version"):
         facts["driver"] = driver
     return facts
+
+
+def _refuse_cut(gpus: Sequence[tuple[str, Tree]]) -> None:
+    """Refuse a report whose last GPU lacks sections that all others of its product have: it is cut off.
+
+    Raises:
+        ForeignFormatError: it does.
+    """
+    if len(gpus) < 2:
+        return
+    *before, last = (tree for _, tree in gpus)
+    alike = [set(tree) for tree in before if tree.get("product_name") == last.get("product_name")]
+    lacking = sorted(set.intersection(*alike) - set(last)) if alike else []
+    if lacking:
+        words = ", ".join(key.replace("_", " ") for key in lacking[:_MAX_SHOWN])
+        raise ForeignFormatError(f"is cut off: the last GPU lacks sections that the others have ({words})", help=_WHOLE)
 
 
 def _text(tree: Mapping[str, Any], *path: str) -> str | None:

@@ -20,6 +20,8 @@ _SMI_FAILURE = re.compile(
     r"No devices were found)[^\n]{0,160})",
     re.MULTILINE,
 )
+_TEST_FAILURE = re.compile(r"Test (?:NCCL|RCCL|CUDA|HIP) failure[^\n]{0,160}")
+"""Source: NVIDIA/nccl-tests, src/common.h; ROCm/rccl-tests, src/common.h."""
 _NVLINK_NONE = "all links are inactive"
 """Printed in the place of the links; `nvidia-smi -L` prints the GPUs and nothing of links."""
 _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
@@ -70,6 +72,11 @@ def node_facts(text: str) -> Facts | None:
 def _failed_smi(text: str) -> Facts:
     """What nvidia-smi printed in the place of a report, or of a GPU in it."""
     return {"failed_checks": [f"nvidia-smi: {found.rstrip()}" for found in _SMI_FAILURE.findall(text)][:_MAX_ROWS]}
+
+
+def _failed_test(text: str) -> Facts:
+    """The calls of which nccl-tests and rccl-tests say that they failed, with which a test ends."""
+    return {"failed_checks": [f"collective: {found.strip()}" for found in _TEST_FAILURE.findall(text)][:_MAX_ROWS]}
 
 
 def _nvlink(text: str) -> Facts:
@@ -234,6 +241,7 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (gpu_report.is_xml, gpu_report.read_xml),
     (gpu_report.is_text, gpu_report.read_text),
     (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
+    (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),

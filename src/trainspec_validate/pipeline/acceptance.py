@@ -89,6 +89,8 @@ class _Node:
     """Files whose list of accelerators does not show each of them once, each with the reason."""
     stated: set[str] = field(default_factory=set)
     """What of `PARTS` a report states of its accelerators."""
+    reading: str = ""
+    """The file that is being read."""
     has_kernel_log: bool = False
     streams: list[RunStream] = field(default_factory=list)
 
@@ -255,6 +257,7 @@ def _take_stream(node: _Node, stream: RunStream) -> None:
 
 def _take(node: _Node, name: str, content: bytes) -> bool:
     """Take what a file says of its node; whether it says anything."""
+    node.reading = name
     if claims(content):
         _take_profile(node, name, load_text(content, name).data)
         return True
@@ -339,8 +342,8 @@ def _merge(node: _Node, facts: Facts) -> None:
     if "num_accelerators" in facts:
         before = node.facts.get("num_accelerators", facts["num_accelerators"])
         node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
-    if "driver" in facts:
-        node.facts.setdefault("driver", facts["driver"])
+    if "driver" in facts and node.facts.setdefault("driver", facts["driver"]) != facts["driver"]:
+        node.half_read.append(f"{node.reading} (driver {facts['driver']}; another file has {node.facts['driver']})")
     for key in ("ports", "failed_checks", "bus_bandwidths", "copies", "linpack_runs", "hosts", "descriptions"):
         for one in facts.get(key, ()):
             if (key, repr(one)) not in node.known:
@@ -352,7 +355,7 @@ def _merge(node: _Node, facts: Facts) -> None:
 
 
 def _merge_device(node: _Node, device: Facts) -> None:
-    """Join what several tools say of a device, by its UUID or its PCI address."""
+    """Join what several files say of a device, by its UUID or its PCI address: of two numbers the worse one."""
     pci = pci_address(device["pci"]) if device.get("pci") else None
     known = node.devices.get(device["name"]) or (node.by_pci.get(pci) if pci is not None else None)
     if known is None:
@@ -365,8 +368,12 @@ def _merge_device(node: _Node, device: Facts) -> None:
             node.num_facts.add()
             known["faults"][fault] = None
     for key, value in device.items():
-        if key not in {"faults", "name", "pci"}:
-            known.setdefault(key, value)
+        if key in {"faults", "name", "pci"} or known.setdefault(key, value) == value:
+            continue
+        if isinstance(value, str):
+            node.half_read.append(f"{node.reading} ({key} of {known['name']}: {value}; another file has {known[key]})")
+        else:  # what holds of a device holds in each of its reports
+            known[key] = (max if key == "num_uncorrected_errors" else min)(known[key], value)
     known["pci"] = known["pci"] or pci
     if pci is not None:
         node.by_pci.setdefault(pci, known)
