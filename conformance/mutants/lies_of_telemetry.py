@@ -85,7 +85,7 @@ def _durations(change: Callable[[int], int]) -> None:
     rank.Rank.complete, job.Job.complete = rank_tells, job_tells  # type: ignore[method-assign]
 
 
-@mutant("constant-step-time", "TS-CNF-304", "Reports the same time for each update.",
+@mutant("constant-step-time", "TS-CNF-304", "Reports the same time for each optimizer step.",
         also=dict.fromkeys(("TS-CNF-301", "TS-CNF-308"), "the validator adds up the time of steps"))  # fmt: skip
 def constant_step_time() -> None:
     _durations(lambda _: 50_000)

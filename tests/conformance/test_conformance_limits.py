@@ -230,7 +230,7 @@ def test_each_file_and_history_is_read_once_however_often_it_is_named(
     assert len(reads) <= 2
     assert "kill-rank: the report names the scenario twice; the second is not judged" in told
     assert "x/trial-1/history.jsonl: the report names the file twice" in told
-    assert "kill-rank: 50 trials name 1 directories" in told
+    assert "kill-rank: 50 trials name 1 directory" in told
 
 
 def test_a_file_of_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,8 @@ def test_each_role_has_ten_questions_or_more() -> None:
     roles = [row.role for row in rows()]
     assert {role: roles.count(role) for role in roles} == {
         "Framework author": 12,
-        "Operator": 10,
-        "Operator and cluster owner of 2,000 accelerators": 15,
+        "Job operator": 10,
+        "Job operator and cluster owner of thousands of accelerators": 15,
         "Tester at a vendor": 18,
     }
     assert len({row.question for row in rows()}) == 55
