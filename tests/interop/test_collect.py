@@ -191,7 +191,7 @@ def test_a_tool_that_fails_and_says_why_is_kept(nodes: Path) -> None:
 
 
 def test_the_nodes_of_the_profile_are_asked_where_none_are_named(nodes: Path) -> None:
-    layout = "layout:\n  nodes:\n    - {name: node-0}\n    - {name: closed}\n"
+    layout = "layout:\n  nodes:\n    - {name: node-0, group: compute}\n    - {name: closed, group: compute}\n"
     (nodes / "cluster.yaml").write_text(PROFILE + layout)
     done = run("--over", "ssh", "--into", "gathered")
     assert sorted(path.name for path in (nodes / "gathered").iterdir()) == ["closed", "node-0"]
