@@ -78,6 +78,7 @@ def settled(values: Values, make: Make) -> Draft:
         if isinstance(value, Alternatives):
             first[name] = _first(value) if name in choices else f"${{{name}}}"
     draft = make(_given(first))
+    draft.doubted = {name: doubt for name, doubt in draft.doubted.items() if name not in choices}
     seen = _Seen(dict(leaves(draft.facts)))
     told: set[str] = {message for message, _ in draft.told}
     for settings, world in _worlds(first, choices, draft.used):
