@@ -37,6 +37,39 @@ OBSERVED: dict[str, dict[str, Any]] = {
         "faults": ["xid:79", "row-remap:failure"],
     },
     # mlcommons/training_results_v4.0, ASUSTeK, ESC8000A-E12: driver 535.154.05.
+    # NVIDIA/nvbandwidth@5d364368, README.md: reads of 8 A100 from each other.
+    "CopyRate": {
+        "kind": "device-to-device",
+        "device": 7,
+        "peer": 0,
+        "bandwidth_bytes_per_second": 263.56e9,
+    },
+    # zjin-lcf/HeCBench, src/hpl-sycl/README.md.
+    "LinpackRun": {"matrix_size": 4096, "num_ranks": 1, "flops_per_second": 138.7e9},
+    # A DGX H100 as `nvidia-smi topo -m`, `nvidia-smi --query-gpu` and an XML of NCCL describe it.
+    "DescribedAccelerators": {
+        "num": 8,
+        "names": ["0000:18:00.0", "0000:2a:00.0"],
+        "model": "nvidia-h100-sxm-80gb",
+        "memory_bytes": 85_520_809_984,
+        "num_links": 18,
+        "partitioned": False,
+    },
+    "DescribedNics": {
+        "num": 8,
+        "names": ["mlx5_0", "mlx5_3"],
+        "technology": "infiniband",
+        "rate_bytes_per_second": 50e9,
+        "bonded": False,
+    },
+    "NodeDescription": {
+        "file": "a08-p1-dgx-04-c01/topo.txt",
+        "partial": False,
+        "link_technology": "nvlink",
+        "link_bytes_per_second": 25e9,
+        "host_link_generation": 5,
+        "host_link_num_lanes": 16,
+    },
     "NodeObservation": {
         "group": "ESC8000A-E12",
         "driver": "535.154.05",

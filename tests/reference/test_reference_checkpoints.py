@@ -187,7 +187,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "stale-directory": (stale_directory, "says step 10"),
     "link": (lambda root: [(root / "state.bin").unlink(), (root / "state.bin").symlink_to("/etc/hostname")], "a link"),
     "no-manifest": (lambda root: (root / MANIFEST_NAME).unlink(), "never committed"),
-    "half-manifest": (lambda root: os.truncate(root / MANIFEST_NAME, 100), "cannot be read"),
+    "half-manifest": (lambda root: os.truncate(root / MANIFEST_NAME, 100), "is no JSON"),
     "unlisted": (lambda root: (root / "more.bin").write_bytes(b"x"), "does not list"),
     "traversal": (traversal, "../outside"),
     "other-trainer-state": (other_trainer_state, "says step 19"),
