@@ -243,7 +243,7 @@ def claim_more_ranks(report: dict[str, Any], _out: Path) -> None:
 
 FORGERIES = {
     claim_more_ranks: "the report says 16 ranks, the scenario has 2",
-    list_a_trial_twice: "2 trials name 1 directories",
+    list_a_trial_twice: "2 trials name 1 directory",
     copy_a_trial: "its history is that of null-run/trial-1",
     take_the_control_for_a_trial: "its history is that of controls/",
     number_a_trial_again: "not numbered 1 to 1",
