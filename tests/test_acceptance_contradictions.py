@@ -40,7 +40,9 @@ def test_the_worse_of_two_reports_counts(tmp_path: Path, sound: str, wrong: str,
 
 def test_two_drivers_of_one_node_are_named(tmp_path: Path) -> None:
     found = accept(tmp_path, {"a": smi(), "b": smi(driver="999.1")})
-    assert "node-0/b (driver 999.1; another file has 535.183.01)" in found.output
+    words = "holds a value that another file contradicts: node-0/b (driver 999.1; another file has 535.183.01)"
+    assert f"{words}: 1 requirement not judged" in found.output
+    assert "TS-CLU-054" in found.output
 
 
 @pytest.mark.parametrize("section", ["ECC Errors", "Max Clocks"])

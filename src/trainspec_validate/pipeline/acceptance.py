@@ -83,6 +83,7 @@ class _Node:
     files: list[dict[str, str]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     """Files of no known format."""
+    differing: list[str] = field(default_factory=list)
     half_read: list[str] = field(default_factory=list)
     """Files of a known format with a part that no reader takes, each with the part."""
     open_counts: dict[str, None] = field(default_factory=dict)
@@ -343,7 +344,7 @@ def _merge(node: _Node, facts: Facts) -> None:
         before = node.facts.get("num_accelerators", facts["num_accelerators"])
         node.facts["num_accelerators"] = min(before, facts["num_accelerators"])
     if "driver" in facts and node.facts.setdefault("driver", facts["driver"]) != facts["driver"]:
-        node.half_read.append(f"{node.reading} (driver {facts['driver']}; another file has {node.facts['driver']})")
+        node.differing.append(f"{node.reading} (driver {facts['driver']}; another file has {node.facts['driver']})")
     for key in ("ports", "failed_checks", "bus_bandwidths", "copies", "linpack_runs", "hosts", "descriptions"):
         for one in facts.get(key, ()):
             if (key, repr(one)) not in node.known:
@@ -371,7 +372,7 @@ def _merge_device(node: _Node, device: Facts) -> None:
         if key in {"faults", "name", "pci"} or known.setdefault(key, value) == value:
             continue
         if isinstance(value, str):
-            node.half_read.append(f"{node.reading} ({key} of {known['name']}: {value}; another file has {known[key]})")
+            node.differing.append(f"{node.reading} ({key} of {known['name']}: {value}; another file has {known[key]})")
         else:  # what holds of a device holds in each of its reports
             known[key] = (max if key == "num_uncorrected_errors" else min)(known[key], value)
     known["pci"] = known["pci"] or pci
@@ -444,6 +445,10 @@ def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
         files = _counted(parts, "a file of which a part", "files of which a part", "is not read")
         reason = f"holds {files}: {named(parts)}"
         yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
+    values = [value for node in nodes for value in node.differing]
+    if values:
+        reason = f"holds {_counted(values, 'a value', 'values', 'that another file contradicts')}: {named(values)}"
+        yield Unjudged(directory.as_posix(), reason, "keep the files of one state of the node", _ASPECTS[_NUMBER][1])
 
 
 def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Iterable[_Node]) -> dict[str, list[str]]:
@@ -479,7 +484,7 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
         for name in names:
             found[name].append(words)
     for node in nodes:
-        found[node.name] += [f"what {part} says" for part in (*node.unknown, *node.half_read)]
+        found[node.name] += [f"what {part} says" for part in (*node.unknown, *node.half_read, *node.differing)]
     return {name: tuple(facts) for name, facts in found.items() if facts}
 
 

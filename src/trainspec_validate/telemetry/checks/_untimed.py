@@ -10,6 +10,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import NotApplicable
 from trainspec_validate.telemetry.checks._job import held_at, stretches
+from trainspec_validate.telemetry.checks._signs import LEAST_SECONDS, LONGER
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 BATCH, RESULT = "train.batch.size", "train.evaluation.loss"
@@ -21,8 +22,6 @@ STALL = 5.0
 STALL_SECONDS = 60.0
 FEWEST_BEFORE = 20
 """Reports before a stall, and before a change of the unit."""
-LONGER, LONG_SECONDS = 3.0, 600.0
-"""Times the next longest step, and seconds, that make one step a stall, as of signs of a job that has times."""
 UNIT = 0.01
 """Share of the median of a step that no step is faster than: the units of programs are a thousandfold apart."""
 
@@ -74,7 +73,7 @@ def long_report(run: RunView, series: JobSeries, part: Any) -> Slowness | None:
         values = np.asarray(series.value[piece])
         longest = int(np.argmax(values[1:])) + 1
         others = float(np.delete(values, longest).max())
-        if values[longest] > max(LONGER * others, LONG_SECONDS) and not _is_evaluated(run, series, piece, longest):
+        if values[longest] > max(LONGER * others, LEAST_SECONDS) and not _is_evaluated(run, series, piece, longest):
             place = int(piece[longest])
             return Slowness(place, place, 1, float(values[longest]), others)
     return None
