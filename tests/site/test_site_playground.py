@@ -20,7 +20,8 @@ def page(visit: Visit, built: Path) -> Page:
     if not (built / "assets" / "playground" / "pyodide.mjs").exists():
         pytest.skip("this site was built without Pyodide, for want of npm")
     opened = visit.open("draft/playground/")
-    expect(status(opened)).to_contain_text("requirements hold")
+    expect(status(opened)).to_contain_text(re.compile("requirements hold|does not work here"))
+    assert "does not work here" not in status(opened).inner_text()
     return opened
 
 

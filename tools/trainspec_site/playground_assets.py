@@ -87,7 +87,7 @@ def write(root: Path, target: Path, cache: Path) -> None:
     (target / f"{LIBRARY}.packed").write_bytes(gzip.compress(_smaller_library(library), mtime=0))
     shutil.copy(wheel, target / wheel.name)
     _pack(target / PACKAGES, [*_pure_files(), *_our_files(root)])
-    sets = {title: _example(root / "examples", files) for title, files in EXAMPLES.items()}
+    sets = {title: example_texts(root / "examples", files) for title, files in EXAMPLES.items()}
     modules = editor_modules.write(target / "modules", cache)
     runtime = (*RUNTIME, LOCK, *(f"{name}.packed" for name in (*PACKED, LIBRARY)))
     loaded = [*(target / name for name in (*runtime, PACKAGES, wheel.name)), *modules]
@@ -100,7 +100,7 @@ def write(root: Path, target: Path, cache: Path) -> None:
     (target / "manifest.json").write_text(json.dumps(manifest, ensure_ascii=False), encoding="utf-8")
 
 
-def _example(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+def example_texts(folder: Path, files: Mapping[str, str]) -> dict[str, str]:
     """Texts by the names that they have in the playground, where they refer to each other by these names."""
     texts = {name: (folder / path).read_text(encoding="utf-8") for name, path in files.items()}
     for other, path in files.items():

@@ -15,6 +15,8 @@ from typing import Final, TypeVar
 
 Piece = TypeVar("Piece")
 Record = TypeVar("Record")
+thread_seconds: Final[Callable[[], float]] = getattr(time, "thread_time", time.process_time)
+"""Processor seconds of this thread; of the process, where a system has no clock for threads, as WebAssembly."""
 LIMITS: Final[dict[str, Limit]] = {}
 """Every limit by name, for the table in SECURITY.md and its test."""
 
@@ -92,7 +94,7 @@ def timed(limit: Limit) -> Iterator[None]:
     ...     check_time()
     >>> check_time()
     """
-    token = _DEADLINE.set((limit, time.thread_time() + limit.most))
+    token = _DEADLINE.set((limit, thread_seconds() + limit.most))
     try:
         yield
     finally:
@@ -106,7 +108,7 @@ def check_time() -> None:
         OverLimitError: it is over.
     """
     limit, end = _DEADLINE.get() or (None, 0)
-    if limit is not None and time.thread_time() > end:
+    if limit is not None and thread_seconds() > end:
         raise OverLimitError(limit)
 
 
@@ -137,7 +139,7 @@ class Meter:
             self.num_bytes += size(piece)
             self._num_read += 1
             if not self._num_read & _CALLS_A_LOOK:
-                self._check(self._spent + time.thread_time() - self._since)
+                self._check(self._spent + thread_seconds() - self._since)
             yield piece
 
     def given(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -148,13 +150,13 @@ class Meter:
         """
         each = iter(records)
         while True:
-            self._since = time.thread_time()
+            self._since = thread_seconds()
             try:
                 record = next(each)
             except StopIteration:
                 return
             finally:
-                self._spent += time.thread_time() - self._since
+                self._spent += thread_seconds() - self._since
             self._check(self._spent)
             yield record
 
