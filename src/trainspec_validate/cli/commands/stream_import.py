@@ -21,6 +21,8 @@ KIND = "MetricStream"
 _NATIVE = "metric-stream"
 _PRINTED_AT_START = "megatron-arguments"
 """Format of a document that the program of a log prints before its first step."""
+_PROFILE_OF_STREAM = {"nvidia-smi-xml": "nvidia-smi-log-xml"}
+"""Formats of streams whose files also describe a machine, which is what they are read for where none is named."""
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -54,6 +56,9 @@ def found(
         if kind and document == _PRINTED_AT_START:
             terminal.tell(f"{path}: is read as {kind.name}; --format {document} reads its arguments")
             document = ""
+        if kind and document == _PROFILE_OF_STREAM.get(kind.name):
+            terminal.tell(f"{path}: is read as {document}; --format {kind.name} reads the errors of its devices")
+            kind = None
         if kind and document and explicit:
             raise click.UsageError(f"{path} fits several formats: {document}, {kind.name}; name one with --format")
         if kind and not document:
