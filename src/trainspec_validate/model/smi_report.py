@@ -16,7 +16,7 @@ ROOT_TAG = "nvidia_smi_log"
 TITLE = r"^=+NVSMI LOG=+\s*$"
 """The line that a report in text begins with."""
 UNREACHED = "Unable to determine the device handle"
-"""What the tool prints in the place of a GPU that does not answer."""
+"""Start of the line that the tool prints in the place of a GPU that does not answer."""
 _TITLE = re.compile(TITLE, re.MULTILINE)
 _MAX_LINE = 1_000
 _MAX_DEPTH = 12
@@ -168,7 +168,7 @@ def _flat(section: Tree) -> Iterator[tuple[str, str]]:
 
 
 def faults(tree: Tree) -> Iterator[str]:
-    """What the tool says of a device that takes it out of use, as NVIDIA documents the fields.
+    """The states of a device that take it out of use, as NVIDIA documents the fields.
 
     - Reset, drain, recovery action, retired pages, MIG: https://docs.nvidia.com/deploy/nvidia-smi/. A device in MIG
       mode has no NVLink or peer access, https://docs.nvidia.com/datacenter/tesla/mig-user-guide/.
