@@ -10,6 +10,7 @@ import spec_lint
 
 ENTRY: dict[str, Any] = {
     "id": "TS-PAR-001",
+    "title": "World size",
     "chapter": "04-parallelism",
     "level": "MUST",
     "ground": "arithmetic",

@@ -290,8 +290,11 @@ def _detection() -> list[str]:
             table(("fault", "noticed by", "total s", "over s", "longest part", "shorten"), budgets()),
             "Trials that show, with 95 % confidence, that this share of recoveries keeps a budget:",
             table(("share", "no miss", "one miss", "three misses"), trials()),
+        ),
+        *section(
+            "Chance to pass",
             "Four scenarios of the profile core have the trials of a claimed share. Chance that a stack passes all of "
-            "them, by the share of faults that it handles in time, where trials are independent:",
+            "them, by the share of faults that it handles in time, where trials are independent.",
             table(("share handled", *(f"claim of {share} %" for share in (50, 90, 95))), passes()),
         ),
         *section(
