@@ -74,7 +74,8 @@ class TextReport:
                 self._stack.pop()
             below = self._stack[-1][1]
             if found["value"] is not None:
-                below.setdefault(key_of(found["key"]), found["value"].strip())
+                value, *_ = found["value"].strip().split("   ")  # a person may have written a remark behind it
+                below.setdefault(key_of(found["key"]), value)
             elif len(self._stack) < _MAX_DEPTH:
                 section = below.setdefault(key_of(found["key"]), {})
                 if isinstance(section, dict):
