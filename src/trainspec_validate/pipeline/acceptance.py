@@ -266,7 +266,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
     facts = node_facts(text.text)
     if facts is not None:
         _merge(node, facts)
-        _take_counts(node, name, facts.get("open_counts", ()))
+        _take_open(node, name, facts.get("open_counts", ()), facts.get("unread", ()))
         node.stated.update(facts.get("stated", ()))
     has_log = _take_kernel_log(node, name, text.text)
     is_known = facts is not None or has_log
@@ -314,13 +314,13 @@ def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
         return True
     facts = {"software": fragment.facts.get("software")} if fragment.format == _KNOWN else fragment.facts
     _take_profile(node, text.name, facts, None if fragment.format == _KNOWN else fragment)
-    _take_counts(node, text.name, [remark.message for remark in fragment.remarks if remark.pointer == _COUNT])
+    _take_open(node, text.name, [remark.message for remark in fragment.remarks if remark.pointer == _COUNT], ())
     return True
 
 
-def _take_counts(node: _Node, name: str, reasons: Iterable[str]) -> None:
-    for reason in reasons:
-        node.open_counts.setdefault(f"{name} ({reason})")
+def _take_open(node: _Node, name: str, counts: Iterable[str], values: Iterable[str]) -> None:
+    node.open_counts |= dict.fromkeys(f"{name} ({reason})" for reason in counts)
+    node.half_read += [f"{name} ({value})" for value in values]
 
 
 def _take_profile(node: _Node, name: str, data: Any, fragment: Fragment | None = None) -> None:
