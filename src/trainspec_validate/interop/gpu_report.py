@@ -10,7 +10,7 @@ from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._accelerators import by_product
 from trainspec_validate.interop.readers._counted import counted
-from trainspec_validate.interop.readers._query import size
+from trainspec_validate.interop.readers._query import size, unread
 
 Facts = dict[str, Any]
 """Part of an observed node in plain values."""
@@ -26,9 +26,9 @@ _ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^:]{1,120}?)\s*(?: : ?(?P<value>.*)
 _GPU = re.compile(r"GPU (?P<pci>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])")
 _UNREACHED = "Unable to determine the device handle"
 """What the tool prints in the place of a GPU that does not answer."""
-_WIDTH = re.compile(r"(\d{1,2})x")
-_GENERATION = re.compile(r"\d{1,2}")
-_LIMIT = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) (MHz|W)")
+_WIDTH = re.compile(r"([1-9]\d?)x")
+_GENERATION = re.compile(r"[1-9]|10")
+_LIMIT = re.compile(r"(?=.*[1-9])(?P<number>\d{1,5}(?:\.\d{1,3})?) (?P<unit>MHz|W)")
 _POWER = ("gpu_power_readings", "power_readings")
 _LIMITS = {
     "clock_limit_hertz": (("max_clocks", "sm"), ("max_clocks", "sm_clock")),
@@ -38,6 +38,17 @@ _LIMITS = {
     ),
 }
 """What an administrator can set lower, by the key of a device."""
+_LIMIT_PATHS = tuple(path for paths in _LIMITS.values() for path in paths)
+_TEXT_LINK, _XML_LINK = ("pci", "gpu_link_info"), ("pci", "pci_gpu_link_info")
+_WIDTH_PATHS = (
+    *((*_TEXT_LINK, "link_width", key) for key in ("current", "max")),
+    *((*_XML_LINK, "link_widths", key) for key in ("current_link_width", "max_link_width")),
+)
+_GENERATION_PATHS = (
+    *((*_TEXT_LINK, "pcie_generation", key) for key in ("current", "max")),
+    *((*_XML_LINK, "pcie_gen", key) for key in ("current_link_gen", "max_link_gen")),
+)
+_COUNT = re.compile(r"[0-9]{1,18}")
 _STATES: tuple[tuple[tuple[tuple[str, ...], ...], str, str], ...] = (
     (
         (("remapped_rows", "remapping_failure_occurred"), ("remapped_rows", "remapped_row_failure")),
@@ -158,6 +169,7 @@ def _facts(root: Tree, gpus: list[tuple[str, Tree]], *, is_unreached: bool = Fal
         _refuse_cut(gpus)
     stated = [part for part, keys in PARTS.items() if all(any(key in tree for key in keys) for _, tree in gpus)]
     facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus], "stated": stated if gpus else []}
+    facts["unread"] = [f"{words} of {pci}" for pci, tree in gpus for words in _unread(tree)]
     if found.num_devices is None:
         facts["open_counts"] = [found.remark]
     else:
@@ -210,10 +222,10 @@ def _gpu(pci: str, tree: Tree) -> Facts:
     own |= _host_link(tree)
     for name, paths in _LIMITS.items():
         found = (_LIMIT.fullmatch(_text(tree, *path) or "") for path in paths)
-        values = [float(limit[1]) * (1e6 if limit[2] == "MHz" else 1.0) for limit in found if limit]
-        if values and values[0] > 0:
+        values = [float(limit["number"]) * (1e6 if limit["unit"] == "MHz" else 1.0) for limit in found if limit]
+        if values:
             own[name] = values[0]
-    errors = _uncorrected(tree.get("ecc_errors"))
+    errors = _uncorrected(tree)
     if errors is not None:
         own["num_uncorrected_errors"] = errors
     modes = {_text(tree, "ecc_mode", key) for key in ("current", "current_ecc")}
@@ -223,6 +235,23 @@ def _gpu(pci: str, tree: Tree) -> Facts:
     return own
 
 
+def _unread(tree: Tree) -> Iterator[str]:
+    """Values of a GPU that are read, and that cannot be as the tool states them."""
+
+    def raw(*path: str) -> str | None:
+        found: Any = tree
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found if isinstance(found, str) else None
+
+    memory = raw("fb_memory_usage", "total")
+    yield from unread({"memory": (memory, size(memory, "MiB"))})
+    for pattern, paths in ((_LIMIT, _LIMIT_PATHS), (_WIDTH, _WIDTH_PATHS), (_GENERATION, _GENERATION_PATHS)):
+        values = [(" ".join(path).replace("_", " "), raw(*path)) for path in paths]
+        yield from unread({words: (text, pattern.fullmatch(text or "")) for words, text in values})
+    yield from unread({key: (text, _COUNT.fullmatch(text)) for key, text in _uncorrected_texts(tree)})
+
+
 def _host_link(tree: Tree) -> Facts:
     """Lanes of the host link, and its generation: the one in use at full performance, else the highest possible one.
 
@@ -230,35 +259,35 @@ def _host_link(tree: Tree) -> Facts:
     (https://docs.nvidia.com/deploy/nvidia-smi/: "may be reduced when the GPU is not in use").
     """
     found: Facts = {}
-    text, old = ("pci", "gpu_link_info"), ("pci", "pci_gpu_link_info")
-    for path in ((*text, "link_width"), (*old, "link_widths")):
-        for name, keys in (
-            ("host_link_num_lanes", ("current", "current_link_width")),
-            ("host_link_most_lanes", ("max", "max_link_width")),
-        ):
-            for key in keys:
-                if width := _WIDTH.fullmatch(_text(tree, *path, key) or ""):
-                    found[name] = int(width[1])
+    for path in _WIDTH_PATHS:
+        if width := _WIDTH.fullmatch(_text(tree, *path) or ""):
+            found["host_link_num_lanes" if path[-1].startswith("current") else "host_link_most_lanes"] = int(width[1])
     is_busy = _text(tree, "performance_state") == "P0"
     generations = [
-        _GENERATION.fullmatch(_text(tree, *path, key) or "")
-        for path in ((*text, "pcie_generation"), (*old, "pcie_gen"))
-        for key in ("max", "max_link_gen", *(("current", "current_link_gen") if is_busy else ()))
+        _GENERATION.fullmatch(_text(tree, *path) or "")
+        for path in _GENERATION_PATHS
+        if is_busy or path[-1].startswith("max")
     ]
     if stated := [int(found[0]) for found in generations if found]:
         found["host_link_generation"] = min(stated)
     return found
 
 
-def _uncorrected(errors: Any) -> int | None:
+def _uncorrected(tree: Tree) -> int | None:
     """Uncorrected errors since the driver was loaded; older drivers count double bits."""
+    counts = [int(text) for _, text in _uncorrected_texts(tree) if _COUNT.fullmatch(text)]
+    return sum(counts) if counts else None
+
+
+def _uncorrected_texts(tree: Tree) -> Iterator[tuple[str, str]]:
+    errors = tree.get("ecc_errors")
     volatile = errors.get("volatile") if isinstance(errors, dict) else None
     if not isinstance(volatile, dict):
-        return None
-    found = [value for key, value in volatile.items() if _UNCORRECTED.fullmatch(key)]
-    found += [volatile["double_bit"].get("total")] if isinstance(volatile.get("double_bit"), dict) else []
-    counts = [int(value) for value in found if isinstance(value, str) and value.isdigit() and len(value) < 9]
-    return sum(counts) if counts else None
+        return
+    double = volatile.get("double_bit")
+    found = [(key, value) for key, value in volatile.items() if _UNCORRECTED.fullmatch(key)]
+    found += [("double_bit", double.get("total"))] if isinstance(double, dict) else []
+    yield from ((key.replace("_", " "), value) for key, value in found if isinstance(value, str))
 
 
 def _faults(tree: Tree) -> Iterator[str]:
