@@ -102,6 +102,8 @@ def _nvlink(text: str) -> Facts:
     if num_links[-1] < max(num_links):
         message = f"is cut off: {num_links[-1]} links of the last GPU are listed, of others {max(num_links)}"
         raise ForeignFormatError(message, help=_WHOLE)
+    if unread and not text.endswith("\n"):
+        raise ForeignFormatError("is cut off: its last line has no end", help=_WHOLE)
     for device in devices:
         if None in device.values():
             del device["num_active_links"]
