@@ -103,13 +103,10 @@ def test_precision_stands_for_the_section_of_deepspeed(word: str, section: str) 
 
 
 def test_precision_enables_the_section_fp16_that_is_there() -> None:
-    fragment = neox(
-        FILE.replace('"enabled": true, "loss_scale": 0', '"loss_scale": 128').replace(
-            '"seq-length"', '"precision": "fp16", "seq-length"'
-        )
-    )
+    old = '"fp16": {"enabled": true, "loss_scale": 0}'
+    fragment = neox(FILE.replace(old, '"precision": "fp16", "fp16": {"initial_scale_power": 12}'))
     assert at(fragment, "precision", "compute") == "fp16"
-    assert fragment.facts["precision"]["loss_scaling"]["scale"] == 128
+    assert fragment.facts["precision"]["loss_scaling"]["initial_scale"] == 4096
 
 
 @pytest.mark.parametrize(
