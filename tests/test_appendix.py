@@ -252,6 +252,12 @@ def test_detection_and_trials() -> None:
     assert number(cells("reliability.md", "95 %", under="Detection")[0]) == math.ceil(math.log(0.05) / math.log(0.95))
 
 
+def test_second_faults_and_the_chance_to_pass() -> None:
+    second = cells("reliability.md", "180", under="Faults during a recovery")
+    assert second[0] == f"{100 * (1 - math.exp(-1.5 / 180)):.1f} %"
+    assert cells("reliability.md", "99.9 %", under="Chance to pass")[2] == f"{100 * 0.999 ** (4 * 59):.1f} %"
+
+
 def test_blast_radius() -> None:
     """A leaf switch of 16 ranks, eight apart: 16 replicas when data is innermost of what crosses nodes, else one."""
     assert cells("reliability.md", "data inside pipeline, replicas apart", "leaf switch")[1] == "16"

@@ -231,6 +231,20 @@ def test_pages_of_the_specification_are_reached_from_its_index() -> None:
     assert not [page for page in pages if f"]({page})" not in index]
 
 
+@every("name", [name for name in PAGES if name.startswith("spec/guide/")])
+def test_a_how_to_says_whence_its_programs_are_before_it_begins(name: str) -> None:
+    opening = (ROOT / name).read_text(encoding="utf-8").partition("\n## ")[0]
+    assert "](../downloads.md#tools)" in opening
+
+
+def test_the_guide_lists_the_formats_of_streams_once() -> None:
+    from trainspec_validate.telemetry.formats.format import FORMATS
+
+    guide = (ROOT / "spec" / "guide" / "streams.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w-]+)`: ([^|]+) \|", guide, re.MULTILINE)
+    assert sorted(rows) == sorted((each.name, each.title) for each in FORMATS.values() if each.name != "metric-stream")
+
+
 BUILT_WITH_THE_SITE = {
     *(ROOT / "spec" / folder / "index.md" for folder in ("documents", "rules")),
     *(ROOT / "spec/documents" / f"{kind}.md" for kind in (*KINDS, *SIDE_KINDS)),

@@ -166,7 +166,7 @@ def test_ci_runs_the_targets() -> None:
     lines = text(".ci/run").splitlines()
     assert "set -euo pipefail" in lines
     made = [line.removeprefix("make ") for line in lines if line.startswith("make")]
-    side_by_side = "--jobs 2 --output-sync=target $promtool conformance-short demo"
+    side_by_side = "--jobs 2 --output-sync=target $site_test $promtool conformance-short demo"
     assert made == ["test", "test-slow-short", side_by_side, "bench-short"]
 
 

@@ -10,6 +10,7 @@ import spec_lint
 
 ENTRY: dict[str, Any] = {
     "id": "TS-PAR-001",
+    "title": "World size",
     "chapter": "04-parallelism",
     "level": "MUST",
     "ground": "arithmetic",
@@ -285,3 +286,18 @@ def test_a_second_duty_is_found(statement: str, is_compound: bool) -> None:
 def test_a_statement_repeats_its_nouns(statement: str, is_bare: bool) -> None:
     found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | {"statement": statement}], {"1.0"})]
     assert any("noun" in words for words in found) is is_bare
+
+
+@pytest.mark.parametrize(
+    ("change", "term"),
+    [
+        ({"statement": "The data degree MUST divide the batch."}, "DP"),
+        ({"title": "Order of axes"}, "parallelism dimension"),
+        ({"statement": "An emitter MUST number its records."}, "writer"),
+        ({"statement": "The DP degree MUST divide `data degree` and [ranks](a.md#emitter)."}, None),
+    ],
+)
+def test_statements_and_titles_have_the_terms_of_the_field(change: dict[str, Any], term: str | None) -> None:
+    found = [fault.words for fault in spec_lint.requirement_faults([ENTRY | change], {"1.0"})]
+    assert len(found) == (term is not None)
+    assert all("the term of the field" in words and str(term) in words for words in found)

@@ -98,6 +98,7 @@ TIME_FORMULAS = (
     Formula(
         reliability.effective_training_time_ratio, ("T / wall time of T", "share", DALY), (4.7, 0.105, 108.17, 1.5)
     ),
+    Formula(reliability.second_fault_share, ("1 - exp(-R / M)", "share", "exponential times"), (1.5, 180)),
     Formula(reliability.poisson_quantile, ("least k with P(X <= k) >= q", "count", "definition"), (13.312, 0.99)),
     Formula(
         reliability.spare_nodes,
@@ -172,6 +173,7 @@ def reliability_formulas() -> list[Formula]:
 
 MTBF_MINUTES = (15, 60, 180, 360, 1440, 10080)
 SAVE_SECONDS = (1, 10, 60, 300)
+RECOVERY_MINUTES = (1.5, 10, 30, 60)
 NODES = (128, 512, 2048, 12500)
 RATES = (1.0, 3.79, 6.5)
 RECOVERIES = (2, 10, 30)
@@ -224,6 +226,12 @@ def spares() -> Iterator[tuple[str, ...]]:
             yield digits(nodes), str(hours), digits(mean), *map(digits, cells)
 
 
+def second_faults() -> Iterator[tuple[str, ...]]:
+    """Minutes between failures, and the share of recoveries with another fault by their length."""
+    for mtbf in MTBF_MINUTES:
+        yield digits(mtbf), *(percent(reliability.second_fault_share(each, mtbf)) for each in RECOVERY_MINUTES)
+
+
 def watched() -> Iterator[tuple[str, ...]]:
     """Layer, time-out, poll, what it waits for, and its longest time."""
     for layer in LAYERS:
@@ -251,6 +259,17 @@ def trials() -> Iterator[tuple[str, ...]]:
         yield percent(quantile, 0), *(digits(detection.trials_needed(quantile, misses=misses)) for misses in (0, 1, 3))
 
 
+TIMED_SCENARIOS = 4
+"""Scenarios of the profile core that have the trials of a claimed share."""
+
+
+def passes() -> Iterator[tuple[str, ...]]:
+    """Share of faults that a stack handles in time, and the chance that it passes all trials of a claim."""
+    numbers = [TIMED_SCENARIOS * detection.trials_needed(quantile) for quantile in (0.5, 0.9, 0.95)]
+    for share in (0.95, 0.99, 0.999, 0.9999):
+        yield f"{100 * share:g} %", *(percent(share**number) for number in numbers)
+
+
 def radii() -> Iterator[tuple[str, ...]]:
     """Layout, domain, and what its loss takes."""
     for name, where, order in LAYOUTS:
@@ -271,6 +290,12 @@ def _detection() -> list[str]:
             table(("fault", "noticed by", "total s", "over s", "longest part", "shorten"), budgets()),
             "Trials that show, with 95 % confidence, that this share of recoveries keeps a budget:",
             table(("share", "no miss", "one miss", "three misses"), trials()),
+        ),
+        *section(
+            "Chance to pass",
+            "Four scenarios of the profile core have the trials of a claimed share. Chance that a stack passes all of "
+            "them, by the share of faults that it handles in time, where trials are independent.",
+            table(("share handled", *(f"claim of {share} %" for share in (50, 90, 95))), passes()),
         ),
         *section(
             "Blast radius",
@@ -304,6 +329,15 @@ def write() -> str:
             "Spares",
             "Spares that suffice with a probability, at 6.5 failures per 1,000 node-days.",
             table(("nodes", "repair, hours", "mean in repair", *quantiles), spares()),
+        ),
+        section(
+            "Faults during a recovery",
+            "Share of recoveries in which another fault strikes before the job trains again. Failures that come in "
+            "groups, as those of one rack or of one cause that stays, make it larger.",
+            table(
+                ("minutes between failures", *(f"recovery {digits(each)} min" for each in RECOVERY_MINUTES)),
+                second_faults(),
+            ),
         ),
         _detection(),
     )

@@ -44,8 +44,8 @@ is normative: it shows the table [metrics.yaml](../v1/metrics.yaml), to which th
 programs](metric-names.md) have pages of their own. `trainspec metrics NAME` shows an entry.
 
 A level says when a metric is reported: `Required` in every run, `Conditionally required` where its condition holds,
-`Recommended`, or `Optional`, which OpenTelemetry calls opt-in. All metrics have the stability of the specification,
-which is Draft.
+`Recommended`, or `Opt-in`, which the table and programs call `optional`. Stability is in the words of OpenTelemetry: a
+metric under development can change with the specification, which is a Draft.
 
 Every value is in the unit given, without prefix; fractions are 0 to 1. A missing value is left out and never written as
 0, -1 or not a number. Only metrics that say so can be infinite or not a number. The step of a record is the number of
@@ -137,9 +137,11 @@ LEVELS = {
     "required": "`Required`",
     "conditional": "`Conditionally required`",
     "recommended": "`Recommended`",
-    "optional": "`Optional`",
+    "optional": "`Opt-in`",
 }
-"""Levels of the catalog as the page prints them; OpenTelemetry calls the last one opt-in."""
+"""Levels of the catalog as the page prints them, in the words of OpenTelemetry."""
+STABILITY = {"stability": "development"}
+"""Stability of every metric and attribute, in the words of OpenTelemetry."""
 NAMES_SHOWN = 6
 
 
@@ -158,6 +160,7 @@ def _metric(metric: Metric) -> list[str]:
         f"`{metric.unit}`",
         ", ".join(metric.scopes),
         level,
+        STABILITY["stability"],
         metric.profile,
         ", ".join(metric.cadences),
     )
@@ -166,7 +169,7 @@ def _metric(metric: Metric) -> list[str]:
     elsewhere = f"Names elsewhere: {_code(names[:NAMES_SHOWN])}{more}." if names else ""
     return section(
         f"`{metric.name}`",
-        table(("metric", "kind", "unit", "scope", "level", "profile", "cadence"), [facts]),
+        table(("metric", "kind", "unit", "scope", "level", "stability", "profile", "cadence"), [facts]),
         *(part for part in (*_definition(metric), elsewhere) if part),
         level=3,
     )

@@ -71,6 +71,16 @@ SECOND_CLAUSE = re.compile(
 """Second subject with a verb of its own after the word of the level: a second duty in one sentence."""
 BARE_PRONOUN = re.compile(r"\b(?:that|those) of\b|\b(?:one|those) that\b|^(?:What|Who|Whoever|Nothing)\b")
 """Pronoun where a sentence needs the noun, or a clause in place of its subject."""
+FIELD_TERMS = {
+    r"(?:data|tensor|pipeline|context|expert) (?:ranks?|degrees?)": "the rank or degree of DP, TP, PP, CP or EP",
+    r"ax[ie]s": "parallelism dimension",
+    r"virtual stages?": "virtual pipeline (VPP) stage",
+    r"master cop(?:y|ies)": "master weights",
+    r"(?:blocking|persist) time": "checkpoint stall, time to durable",
+    r"(?:process|node)-loss": "process failure, node failure",
+    r"emitters?": "writer",
+}
+"""Terms of the field, by the words that a statement or a title would have in their place."""
 SHORT_UNITS = re.compile(
     r"_(?:[kmgt]i?b|[kmgt]bps|ms|ns|sec|secs|mins|hrs|[kmg]hz|pct|percent|kw|mw|gflops|tflops)(?:_|$)"
 )
@@ -130,6 +140,7 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield f"its sentence has a second duty, {second[0]!r}; split the requirement or explain in a paragraph below"
     if bare := BARE_PRONOUN.search(entry["statement"]):
         yield f"its sentence has {bare[0]!r}; repeat or name the noun"
+    yield from _term_faults(f"{entry['title']}: {entry['statement']}")
     if not SOURCE.search(entry["why"]):
         yield "its reason names no source; arithmetic, the meaning of the keys and a choice are sources too"
     if entry["profile"] not in PROFILES:
@@ -141,6 +152,13 @@ def _of_one(entry: Mapping[str, Any], versions: set[str]) -> Iterator[str]:
         yield f"there is no version {entry['since']!r}"
     if entry["check"] != "manual" and not (entry["bad"] and entry["good"]):
         yield "it has no example of both signs"
+
+
+def _term_faults(text: str) -> Iterator[str]:
+    words = re.sub(r"`[^`]*`", " ", LINK.sub(r"\g<text>", text))
+    for old, term in FIELD_TERMS.items():
+        if found := re.search(rf"\b(?:{old})\b", words, re.IGNORECASE):
+            yield f"it says {found[0]!r}; the term of the field is {term}"
 
 
 PATH_AFTER_COMMA = re.compile(

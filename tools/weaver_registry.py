@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import Any
 
 import yaml
-from metric_pages import SEVERITIES
+from metric_pages import SEVERITIES, STABILITY
 from promql import Names
 
 from schemas import SITE
@@ -50,7 +50,6 @@ OURS = "train."
 CONVENTIONS = "1.44.0"
 """Release of the semantic conventions of OpenTelemetry that the registry is based on."""
 WIDTH = 118
-STABILITY = {"stability": "development"}
 ENTITIES = {
     "job": "train.run",
     "emitter": "train.run",

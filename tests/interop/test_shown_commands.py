@@ -71,6 +71,7 @@ def test_the_arguments_of_a_trainer_are_only_printed(printing: str) -> None:
         f'COMMAND="{LAUNCH}"\necho $COMMAND\nsbatch -N 2 --wrap="$COMMAND"',
         f'export COMMAND="{LAUNCH}"\necho $COMMAND\nsrun run_command.sh',
         f"COMMAND=\"{LAUNCH}\"\necho $COMMAND\nsrun bash -c '$COMMAND --node_rank $SLURM_PROCID'",
+        f"export C='{LAUNCH}'\nif [ $M ]; then export C=\"$C --fp16\"; fi\necho $C\nsrun sh -c '$C'",
         f'COMMAND="{LAUNCH}"\necho $COMMAND\nssh host "cd /job; ${{COMMAND}}"',
         f'run() {{\n  echo "+ $@"\n  "$@"\n}}\nrun {LAUNCH}',
         f"echo {LAUNCH.replace('--num-layers 8', '--num-layers 4').replace('_node 8', '_node 4')}\n{LAUNCH}",

@@ -389,6 +389,16 @@ def test_the_governance_is_a_page_with_links_that_lead_on(tmp_path: Path) -> Non
         assert "](reference/governance.md)" in (tmp_path / "pages" / name).read_text(encoding="utf-8")
 
 
+def test_the_promises_of_the_tools_are_a_page_that_others_lead_to(tmp_path: Path) -> None:
+    stage.stage(ROOT, tmp_path / "pages", "")
+    page = (tmp_path / "pages" / "reference" / "security.md").read_text(encoding="utf-8")
+    assert page.startswith("# Security")
+    assert "](../v1/94-security-considerations.md)" in page
+    assert "](../../" not in page
+    home = (tmp_path / "pages" / "index.md").read_text(encoding="utf-8")
+    assert "](reference/security.md)" in home
+
+
 def test_the_alerts_are_a_page_with_their_conditions_and_the_files_that_programs_load(tmp_path: Path) -> None:
     stage.stage(ROOT, tmp_path / "pages", "")
     page = (tmp_path / "pages" / "reference" / "alerts.md").read_text(encoding="utf-8")

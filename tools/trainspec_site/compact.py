@@ -68,6 +68,8 @@ IMPLIED_ENDS = tuple(
 )
 """End tags that HTML lets a page leave out before certain tags."""
 BETWEEN_ELEMENTS = re.compile(r">\s+<")
+DAY_OF_BUILD = re.compile(r"<lastmod>[^<]*</lastmod>")
+"""The day on which the site was built, which the map of the site gives as that of the last change of each page."""
 SCRIPTS_OF_PAGES = {"filter.js": "ts-filterable", "playground.js": "ts-playground"}
 """Scripts that do something only on pages with an element of this name."""
 WRITER = """\
@@ -101,7 +103,7 @@ def compact(site: Path) -> None:
     shared = json.dumps(list(parts), ensure_ascii=False)
     (site / PARTS).write_text(WRITER.format(functions=functions, parts=shared, name=PARTS.as_posix()), encoding="utf-8")
     places = (site / SITEMAP).read_text(encoding="utf-8")
-    (site / SITEMAP).write_text(BETWEEN_ELEMENTS.sub("><", places), encoding="utf-8")
+    (site / SITEMAP).write_text(DAY_OF_BUILD.sub("", BETWEEN_ELEMENTS.sub("><", places)), encoding="utf-8")
     styles = (site / STYLES).read_text(encoding="utf-8")
     masks = [MASK.format(number=number, path=path) for path, number in icons.items()]
     (site / STYLES).write_text("".join([styles, *masks]), encoding="utf-8")

@@ -41,7 +41,7 @@ SECTIONS = {
     },
 }
 """Groups of the pages of a folder; a page of none of them comes before the groups."""
-MADE = (alert_page.PAGE, "reference/stacks.md", "reference/governance.md")
+MADE = (alert_page.PAGE, "reference/stacks.md", "reference/governance.md", "reference/security.md")
 """Pages that are made with the site, from files elsewhere."""
 APPENDIX = "9"
 """First digit of the numbers of appendices; informative all."""

@@ -28,9 +28,9 @@ INDEX = "requirements.json"
 VERDICTS = "conformance/results/verdicts.md"
 STACKS = "reference/stacks.md"
 """The page with the verdicts on stacks, and its place on the site."""
-RULES_OF_DECISIONS, GOVERNANCE = "GOVERNANCE.md", "reference/governance.md"
-"""The file that says who decides, and its place on the site."""
-PLACES = {VERDICTS: STACKS, alert_page.RULES: alert_page.PAGE, RULES_OF_DECISIONS: GOVERNANCE}
+POLICIES = {"GOVERNANCE.md": "reference/governance.md", "SECURITY.md": "reference/security.md"}
+"""The files that say who decides and what the tools promise of hostile input, and their places on the site."""
+PLACES = {VERDICTS: STACKS, alert_page.RULES: alert_page.PAGE, **POLICIES}
 """Pages of the site that are made from files of the repository, by the file."""
 
 
@@ -77,8 +77,9 @@ def built_pages(root: Path) -> dict[str, str]:
     documents = document_pages.pages(root, requirements(root))
     pages = rule_pages_of(root) | {alert_page.PAGE: alert_page.page(root)}
     pages |= {f"documents/{name}": text for name, text in documents.items()}
-    decisions = (root / RULES_OF_DECISIONS).read_text(encoding="utf-8")
-    pages[GOVERNANCE] = LINK.sub(r"](../../\g<target>\g<rest>)", decisions).replace("](../../spec/", "](../")
+    for file, place in POLICIES.items():
+        text = (root / file).read_text(encoding="utf-8")
+        pages[place] = LINK.sub(r"](../../\g<target>\g<rest>)", text).replace("](../../spec/", "](../")
     verdicts = (root / VERDICTS).read_text(encoding="utf-8")
     return pages | {STACKS: LINK.sub(rf"](../../{posixpath.dirname(VERDICTS)}/\g<target>\g<rest>)", verdicts)}
 

@@ -8,20 +8,11 @@ from typing import Any, Literal
 
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.quantities import singular_of_one
+from trainspec_validate.system.foreign import ForeignFormatError
+
+__all__ = ["ForeignFormatError", "ForeignText", "Fragment", "Kind", "Remark", "Unknown"]
 
 Kind = Literal["ClusterProfile", "TrainingPlan", "CheckpointPolicy"]
-
-
-class ForeignFormatError(Exception):
-    """A file that cannot be read as what it claims to be.
-
-    `line` counts from 1; None where no line is to blame. `help` says what would be right.
-    """
-
-    def __init__(self, message: str, line: int | None = None, help: str = "") -> None:  # noqa: A002
-        super().__init__(message)
-        self.line = line
-        self.help = help
 
 
 @dataclass(frozen=True, slots=True)

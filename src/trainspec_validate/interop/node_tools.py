@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 
 from trainspec_validate.interop import gpu_report, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.gpu_report import Facts, key_of
+from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
+from trainspec_validate.model import smi_report
+from trainspec_validate.model.smi_report import key_of
 
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
@@ -259,8 +261,8 @@ def _wrong(text: str) -> list[str]:
 
 
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
-    (gpu_report.is_xml, gpu_report.read_xml),
-    (gpu_report.is_text, gpu_report.read_text),
+    (smi_report.is_xml, gpu_report.read_xml),
+    (smi_report.is_text, gpu_report.read_text),
     (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),

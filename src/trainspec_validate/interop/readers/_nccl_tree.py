@@ -10,8 +10,8 @@ from trainspec_validate.interop.readers._accelerators import Match, by_device
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int
 from trainspec_validate.interop.readers._node import Device, Node, check_size
 from trainspec_validate.interop.readers._query import unread
-from trainspec_validate.interop.xml import Element
 from trainspec_validate.model.catalog import links
+from trainspec_validate.system.xml import Element
 
 _SLIP_MEGABITS = 4_000_000
 _SLOW_MEGABITS = 10_000

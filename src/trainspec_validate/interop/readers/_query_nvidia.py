@@ -6,13 +6,13 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _query
 from trainspec_validate.interop.readers._counted import counted
 from trainspec_validate.interop.readers._draft import MAX_DEVICES, Draft
 from trainspec_validate.interop.readers._matrix import plain_lines
 from trainspec_validate.interop.readers._query import Listed, start
+from trainspec_validate.system import xml
 from trainspec_validate.system.boundary import words_of
 
 _MISSING = "the tool was not asked for it"

@@ -365,8 +365,8 @@ def _leave_out_shown(script: Script, text: str, pattern: re.Pattern[str]) -> Non
     printed = {line for command in shown for line in range(command[0].line, max(word.line for word in command) + 1)}
     rest = "\n".join(line for number, line in enumerate(lines, 1) if number not in printed)
     named = {*_EXPORTED.findall(text), *_USED.findall(rest)}
-    handed_on = named & {name for name, value in script.variables.items() if ".py" in value}
-    for command in () if handed_on else shown:
+    values = [script.choices.shown(script.variables[name]) for name in named & script.variables.keys()]
+    for command in () if any(".py" in value for value in values) else shown:
         options = reader.read(command).options
         is_launch = {PROGRAM, COMMAND}.intersection(options) and any(_fits(pattern, name) for name in options)
         if is_launch and not any(_fits(pattern, name) for one in script.commands for name in reader.read(one).options):

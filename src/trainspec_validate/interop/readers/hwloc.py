@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _hwloc_distances as distances
@@ -15,6 +14,7 @@ from trainspec_validate.interop.readers._draft import Draft, as_name, plain_floa
 from trainspec_validate.interop.readers._node import Device, Node, check_size, describe
 from trainspec_validate.interop.readers._products import accelerator_model
 from trainspec_validate.interop.readers._query import unread
+from trainspec_validate.system import xml
 
 NAME = "hwloc-xml"
 _OPENFABRICS = {"2": frozenset({"3"}), "3": frozenset({"32"})}

@@ -191,6 +191,22 @@ def effective_training_time_ratio(
     return time_shares(interval, blocking, mtbf, recovery, persist).effective
 
 
+def second_fault_share(recovery: float, mtbf: float) -> float:
+    """Share of recoveries in which another fault strikes, with failures that are independent and exponential.
+
+    Both times are in one unit. Failures that come in groups, as those of one rack, make it larger.
+
+    Raises:
+        ValueError: mtbf is not above 0, or recovery is negative.
+
+    >>> round(second_fault_share(recovery=1.5, mtbf=180), 5)
+    0.0083
+    """
+    _positive(mtbf=mtbf)
+    _not_negative(recovery=recovery)
+    return -math.expm1(-recovery / mtbf)
+
+
 def recommended_interval(blocking: float, mtbf: float, persist: float = 0.0) -> float:
     """Daly's higher-order interval, but no shorter than the time until a save is durable.
 
