@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from trainspec_validate.interop import gpu_diagnostics, gpu_report, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.gpu_report import Facts, key_of
+from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
+from trainspec_validate.model import smi_report
+from trainspec_validate.model.smi_report import key_of
 
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
 _NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
-_NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]{1,10} GB/s)\s*$")
+_NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state>.{0,100}?)\s*$")
+_NVLINK_RATE = re.compile(r"(?=.*[1-9])(\d{1,5}(?:\.\d{1,6})?) GB/s")
+_INACTIVE = "<inactive>"
 _SMI_FAILURE = re.compile(
     r"^((?:Unable to determine the device handle for |Failed to initialize NVML|NVIDIA-SMI has failed because |"
     r"No devices were found)[^\n]{0,160})",
@@ -36,7 +40,7 @@ _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$"
 _PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
-_SPEED = re.compile(r"([\d.]{1,8}) Gbps")
+_SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
 _MAX_ROWS = 16
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -81,25 +85,39 @@ def _nvlink(text: str) -> Facts:
     """
     devices: list[Facts] = []
     num_links: list[int] = []
+    unread: list[str] = []
     for line in text.split("\n"):
         if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
             devices.append({"name": gpu["uuid"]})
             num_links.append(0)
         elif devices and (link := _NVLINK_LINK.match(line[:_MAX_LINE])):
-            before = devices[-1].get("num_active_links", 0)
-            devices[-1]["num_active_links"] = before + (link["state"] != "<inactive>")
             num_links[-1] += 1
-            rate = 0.0 if link["state"] == "<inactive>" else float(link["state"].removesuffix(" GB/s")) * 1e9
-            if rate > 0:
-                devices[-1]["least_link_bytes_per_second"] = min(
-                    rate, devices[-1].get("least_link_bytes_per_second", rate)
-                )
+            unread += _take_link(devices[-1], link["link"], link["state"])
         elif devices and _NVLINK_NONE in line.lower():
             devices[-1]["num_active_links"], num_links[-1] = 0, max(num_links)
     if num_links[-1] < max(num_links):
         message = f"is cut off: {num_links[-1]} links of the last GPU are listed, of others {max(num_links)}"
         raise ForeignFormatError(message, help=_WHOLE)
-    return {"devices": devices[:_MAX_DEVICES]}  # of all GPUs, or of the one that it was asked for
+    if unread and not text.endswith("\n"):
+        raise ForeignFormatError("is cut off: its last line has no end", help=_WHOLE)
+    for device in devices:
+        if None in device.values():
+            del device["num_active_links"]
+    # of all GPUs, or of the one that it was asked for
+    return {"devices": devices[:_MAX_DEVICES], "unread": unread}
+
+
+def _take_link(device: Facts, link: str, state: str) -> Iterator[str]:
+    """Take the state of one link; where it is none that can be, how many are active stays open."""
+    rate = _NVLINK_RATE.fullmatch(state)
+    before = device.get("num_active_links", 0)
+    is_known = rate is not None or state == _INACTIVE
+    device["num_active_links"] = None if before is None or not is_known else before + (rate is not None)
+    if rate is not None:
+        value = float(rate[1]) * 1e9
+        device["least_link_bytes_per_second"] = min(value, device.get("least_link_bytes_per_second", value))
+    elif not is_known:
+        yield f"link {link} of {device['name']} {state}"
 
 
 def _ports(text: str) -> Facts:
@@ -159,7 +177,7 @@ def _port_field(port: Facts, key: str, value: str) -> None:
         port["rate_bytes_per_second"] = float(rate[1]) * 1.25e8
     elif key == "active_width" and (width := _TIMES.match(value)):
         port["width"] = int(width[1])
-    elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)):
+    elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)) and float(speed[1]) > 0:
         # Speeds of a lane as the library prints them: 25.0 for EDR and HDR100, 50.0 for HDR, 100.0 for NDR.
         port["rate_bytes_per_second"] = float(speed[1]) * port["width"] * 1.25e8
 
@@ -168,21 +186,26 @@ def _benchmarks(text: str) -> Facts:
     """The largest message of each benchmark that ran on one node."""
     largest: dict[tuple[str, int], Facts] = {}
     hosts: dict[str, None] = {}
+    unread: list[str] = []
     for table in tables(text):
         kind, number = operation(table), len(table.hosts)
+        unread += table.unread
         names = set(table.hosts.values())
         hosts |= dict.fromkeys(name for name in names if len(names) == 1 and _HOST.fullmatch(name))
         if kind is None or number < 2 or len(set(table.hosts.values())) > 1:
             continue
-        rows = [row for row in table.rows if row.bus_bytes_per_second and row.size_bytes]
-        for row in sorted(rows, key=lambda row: row.size_bytes)[-1:]:
+        for row in sorted(table.rows, key=lambda row: row.size_bytes)[-1:]:
             rate = row.bus_bytes_per_second
+            if not row.size_bytes or not rate:
+                unread += [f"line {row.line}: busbw"] if row.size_bytes else []
+                continue
             own = {"operation": kind, "num_ranks": number, "message_bytes": float(row.size_bytes)}
             largest[kind, number] = {**own, "bus_bandwidth_bytes_per_second": rate}
     return {
         "bus_bandwidths": list(largest.values()),
         "failed_checks": _wrong(text),
         "hosts": list(hosts)[:_SHOWN_HOSTS],
+        "unread": list(dict.fromkeys(unread)),
     }
 
 
@@ -201,8 +224,8 @@ def _wrong(text: str) -> list[str]:
 
 
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
-    (gpu_report.is_xml, gpu_report.read_xml),
-    (gpu_report.is_text, gpu_report.read_text),
+    (smi_report.is_xml, gpu_report.read_xml),
+    (smi_report.is_text, gpu_report.read_text),
     (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
