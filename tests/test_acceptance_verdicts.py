@@ -12,7 +12,6 @@ from tests.test_toolbox_accept import ALL, GOOD, accept, short_run
 from trainspec_validate.interop.gpu_diagnostics import is_table, read
 
 
-
 def result(root: Path, files: dict[str, str]) -> tuple[str, str, int]:
     """The result in the statement, what is printed, and the exit code where what is not judged fails."""
     (root / "nodes").mkdir(exist_ok=True)
