@@ -15,7 +15,7 @@ PROGRESS = (
     Alert(
         *("TrainRunSilent", WARNING, "", "TS-TEL-023"),
         "Run {{ $labels.<run> }} has written nothing for five minutes",
-        "The job ended, or it or its telemetry died without a word. If it ended, this passes within the hour.",
+        "The job ended, or it or its telemetry died. It clears after an hour: page on the state of the scheduler.",
         """
 group by (<run>) (present_over_time(<train.step.count>[1h]))
 unless group by (<run>) (present_over_time(<train.step.count>[5m]))""",
@@ -122,7 +122,7 @@ DEVICES = (
     Alert(
         *("TrainDevicesSilent", WARNING, "5m", "TS-TEL-028"),
         "{{ $value }} devices of run {{ $labels.<run> }} stopped reporting",
-        "A device that fell off its bus reports nothing, and an exporter says nothing of what it does not see.",
+        "A device fell off its bus. It clears after an hour, and does not see a device absent from the start.",
         """
 (max_over_time(train_run:devices_reporting:count[1h]) - train_run:devices_reporting:count) > 0
 unless on (<run>) max by (<run>) (changes(<train.world.active>[1h])) > 0""",
@@ -160,7 +160,7 @@ unless on (<run>) max by (<run>) (changes(<train.world.active>[1h])) > 0""",
     Alert(
         *("TrainUncorrectedErrors", CRITICAL, "", "TS-TEL-087"),
         "Component {{ $labels.<device> }} on {{ $labels.<host> }} has {{ $value }} new uncorrected errors",
-        "It fires on the change: a count that is high and stays is an old story. Take the device out and test it.",
+        "Act by the code in the kernel log: Xid 94 asks for a restart of the job, Xid 95 for a reset of the GPU.",
         """
 sum by (<run>, <host>, <device>) (increase(<hw.errors>{<@error.type>="uncorrected"}[15m])) > 0""",
     ),

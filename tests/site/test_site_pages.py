@@ -33,6 +33,7 @@ from trainspec_site import (
 
 from trainspec_validate.checking.selection import Selection
 from trainspec_validate.documents import schema
+from trainspec_validate.model.metrics import metrics
 from trainspec_validate.pipeline.validation import validate
 
 INDEX = stage.requirements(ROOT)
@@ -397,6 +398,18 @@ def test_the_promises_of_the_tools_are_a_page_that_others_lead_to(tmp_path: Path
     assert "](../../" not in page
     home = (tmp_path / "pages" / "index.md").read_text(encoding="utf-8")
     assert "](reference/security.md)" in home
+
+
+def test_exporters_of_alerts_have_a_metric_of_the_catalog_that_converts() -> None:
+    converting = {alias.name for metric in metrics().values() for alias in metric.aliases if alias.factor is not None}
+    rows = [line for line in alert_page.HEAD.splitlines() if line.startswith("| `")]
+    named = [set(re.findall(r"`(\w+)`", row)) for row in rows]
+    rules = yaml.safe_load((ROOT / "integrations/prometheus/alert-rules.yaml").read_text(encoding="utf-8"))
+    alerts = {alert["alert"] for group in rules["groups"] for alert in group["rules"]}
+    exporters = {name for names in named for name in names if name.startswith(("DCGM_", "GPU_"))}
+    assert len(exporters) > 5
+    assert exporters <= converting
+    assert {name for names in named for name in names if name.startswith("Train")} <= alerts
 
 
 def test_the_alerts_are_a_page_with_their_conditions_and_the_files_that_programs_load(tmp_path: Path) -> None:

@@ -24,6 +24,23 @@ HEAD = """\
 Each alert with its condition and its limit, in the language of Prometheus. An alert fires when its condition holds, and
 has held for the time that *for* names. [Dashboards and alerts](../guide/dashboards.md) says how the rules are loaded.
 The limits are starting points: set them to those of your policy. This page is informative.
+
+**An alert whose metrics are not written never fires.** Most metrics come from the job itself, through the recorder or a
+writer of its own. Those of devices and nodes come from `trainspec-record agent`, or from an exporter whose series are
+[converted](metric-names.md) to these names first:
+
+| alert | agent | DCGM exporter | AMD exporter |
+|---|---|---|---|
+| `TrainDevicesSilent`, `TrainNoProgress` | yes | `DCGM_FI_DEV_GPU_UTIL` | `GPU_GFX_ACTIVITY` |
+| `TrainBusyWithoutWork` | if NVML has GPM | `DCGM_FI_PROF_PIPE_TENSOR_ACTIVE` | `GPU_PROF_TENSOR_ACTIVE_PERCENT` |
+| `TrainMemoryNearLimit` | yes | no limit | unit not settled |
+| `TrainUncorrectedErrors` | yes | `DCGM_FI_DEV_ECC_DBE_VOL_TOTAL` | `GPU_ECC_UNCORRECT_TOTAL` |
+| `TrainThrottled` | no | unit not settled | no |
+| `TrainLinkDown` | InfiniBand and RoCE ports | `DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL` | no |
+| `TrainHostMemoryPressure` | yes | no | no |
+| `TrainLatencyRisen` | with `TRAINSPEC_PROBE_NODES` | no | no |
+
+The node exporter has `node_infiniband_link_downed_total` for `TrainLinkDown`.
 """
 
 
