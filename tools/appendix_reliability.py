@@ -174,7 +174,7 @@ def reliability_formulas() -> list[Formula]:
 MTBF_MINUTES = (15, 60, 180, 360, 1440, 10080)
 SAVE_SECONDS = (1, 10, 60, 300)
 RECOVERY_MINUTES = (1.5, 10, 30, 60)
-NODES = (128, 512, 2048, 12500)
+NODES = (128, 256, 512, 2048, 12500)
 RATES = (1.0, 3.79, 6.5)
 RECOVERIES = (2, 10, 30)
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -322,8 +322,9 @@ def write() -> str:
         section(
             "Effective time",
             "Effective share of the wall time at Daly's interval, with saves that block 10 s. Failures are per 1,000 "
-            "node-days: 3.79 in arXiv:2407.21783, 6.5 in arXiv:2410.21680; the other is an example.",
-            table(("nodes", "failures", "minutes between", "interval, min", *recoveries), effective()),
+            "node-days: 3.79 were counted on a job of H100, of any cause (arXiv:2407.21783), 6.5 on nodes of A100, "
+            "without what else stops a job (arXiv:2410.21680); the other is an example.",
+            table(("nodes", "failure rate", "minutes between", "interval, min", *recoveries), effective()),
         ),
         section(
             "Spares",
