@@ -234,7 +234,7 @@ class Grace(Record, frozen=True, kw_only=True):
     """Behaviour when the platform announces an end."""
 
     preemptible: bool
-    """True when the platform may take nodes away."""
+    """True when the platform may take nodes away, or announces the end of a limit of time."""
     notice_seconds: Annotated[float, Meta(ge=1, le=7200, extra_json_schema={"x-unit": "s"})] | None = None
     """Time between notice and end; platforms give half a minute to an hour."""
     poll_seconds: Annotated[float, Meta(ge=0.1, le=3600, extra_json_schema={"x-unit": "s"})] | None = None
