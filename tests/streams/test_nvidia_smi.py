@@ -83,6 +83,7 @@ def errors(found: Result) -> list[tuple[float, str | None, str]]:
         ({}, []),
         ({"errors": 2}, ["ecc:uncorrected"]),
         ({"pending": "Yes"}, ["row-remap:pending"]),
+        ({"pending": "Yes                      <==="}, ["row-remap:pending"]),  # a remark in a published report
         ({"thermal": "Active"}, ["throttle:thermal"]),
         ({"reset": "Yes", "drain": "Yes"}, ["reset:recommended", "reset:required"]),
         ({"reset": "Requested functionality has been deprecated"}, []),
@@ -100,6 +101,10 @@ def test_errors_of_a_report(odd: dict[str, object], codes: list[str]) -> None:
     assert errors(found) == [(0.0, THIRD, code) for code in codes]
     assert len(found.samples) == 8
     assert not found.refusals
+
+
+def test_the_number_of_errors_is_said() -> None:
+    assert read_text(text(errors=2)).events[0].a["train.reason"] == "errors of memory since the driver was loaded: 2"
 
 
 def test_corrected_and_aggregate_errors_are_no_new_errors() -> None:

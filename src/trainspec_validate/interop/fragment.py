@@ -42,6 +42,8 @@ class Remark:
     line: int | None = None
     pointer: Pointer = ()
     """The key of the document that it is about, where it is about one."""
+    is_unread: bool = False
+    """Whether it names a value that the source states and that cannot be, so that nothing was read of it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", singular_of_one(self.message))

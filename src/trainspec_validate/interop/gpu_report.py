@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers._accelerators import by_product
 from trainspec_validate.interop.readers._counted import counted
-from trainspec_validate.interop.readers._query import size
+from trainspec_validate.interop.readers._query import size, unread
 from trainspec_validate.model.smi_report import (
+    COUNT,
     ROOT_TAG,
     UNREACHED,
     Gpus,
     TextReport,
     Tree,
     entry,
+    error_texts,
     faults,
     is_xml,
     lacking,
     num_errors,
     of_xml,
+    raw,
 )
 from trainspec_validate.system import xml
 
@@ -28,9 +32,9 @@ Facts = dict[str, Any]
 """Part of an observed node in plain values."""
 _MAX_DEVICES = 1_024
 _WHOLE = "copy the whole output"
-_WIDTH = re.compile(r"(\d{1,2})x")
-_GENERATION = re.compile(r"\d{1,2}")
-_LIMIT = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) (MHz|W)")
+_WIDTH = re.compile(r"([1-9]\d?)x")
+_GENERATION = re.compile(r"[1-9]|10")
+_LIMIT = re.compile(r"(?=.*[1-9])(?P<number>\d{1,5}(?:\.\d{1,3})?) (?P<unit>MHz|W)")
 _POWER = ("gpu_power_readings", "power_readings")
 _LIMITS = {
     "clock_limit_hertz": (("max_clocks", "sm"), ("max_clocks", "sm_clock")),
@@ -40,6 +44,16 @@ _LIMITS = {
     ),
 }
 """What an administrator can set lower, by the key of a device."""
+_LIMIT_PATHS = tuple(path for paths in _LIMITS.values() for path in paths)
+_TEXT_LINK, _XML_LINK = ("pci", "gpu_link_info"), ("pci", "pci_gpu_link_info")
+_WIDTH_PATHS = (
+    *((*_TEXT_LINK, "link_width", key) for key in ("current", "max")),
+    *((*_XML_LINK, "link_widths", key) for key in ("current_link_width", "max_link_width")),
+)
+_GENERATION_PATHS = (
+    *((*_TEXT_LINK, "pcie_generation", key) for key in ("current", "max")),
+    *((*_XML_LINK, "pcie_gen", key) for key in ("current_link_gen", "max_link_gen")),
+)
 PARTS = {
     "memory errors": ("ecc_errors",),
     "slowdowns": ("clocks_event_reasons", "clocks_throttle_reasons"),
@@ -90,6 +104,7 @@ def _facts(root: Tree, gpus: Gpus, *, is_unreached: bool = False) -> Facts:
         _refuse_cut(gpus)
     stated = [part for part, keys in PARTS.items() if all(any(key in tree for key in keys) for _, tree in gpus)]
     facts: Facts = {"devices": [_gpu(pci, tree) for pci, tree in gpus], "stated": stated if gpus else []}
+    facts["unread"] = [f"{words} of {pci}" for pci, tree in gpus for words in _unread(tree)]
     if found.num_devices is None:
         facts["open_counts"] = [found.remark]
     else:
@@ -127,8 +142,8 @@ def _gpu(pci: str, tree: Tree) -> Facts:
     own |= _host_link(tree)
     for name, paths in _LIMITS.items():
         found = (_LIMIT.fullmatch(entry(tree, *path) or "") for path in paths)
-        values = [float(limit[1]) * (1e6 if limit[2] == "MHz" else 1.0) for limit in found if limit]
-        if values and values[0] > 0:
+        values = [float(limit["number"]) * (1e6 if limit["unit"] == "MHz" else 1.0) for limit in found if limit]
+        if values:
             own[name] = values[0]
     errors = num_errors(tree, "uncorrected")
     if errors is not None:
@@ -140,6 +155,17 @@ def _gpu(pci: str, tree: Tree) -> Facts:
     return own
 
 
+def _unread(tree: Tree) -> Iterator[str]:
+    """Values of a GPU that are read, and that cannot be as the tool states them."""
+    memory = raw(tree, "fb_memory_usage", "total")
+    yield from unread({"memory": (memory, size(memory, "MiB"))})
+    for pattern, paths in ((_LIMIT, _LIMIT_PATHS), (_WIDTH, _WIDTH_PATHS), (_GENERATION, _GENERATION_PATHS)):
+        values = [(" ".join(path).replace("_", " "), raw(tree, *path)) for path in paths]
+        yield from unread({words: (text, pattern.fullmatch(text or "")) for words, text in values})
+    counts = ((key.replace("_", " "), text) for key, text in error_texts(tree, "uncorrected"))
+    yield from unread({key: (text, COUNT.fullmatch(text)) for key, text in counts})
+
+
 def _host_link(tree: Tree) -> Facts:
     """Lanes of the host link, and its generation: the one in use at full performance, else the highest possible one.
 
@@ -147,20 +173,14 @@ def _host_link(tree: Tree) -> Facts:
     (https://docs.nvidia.com/deploy/nvidia-smi/: "may be reduced when the GPU is not in use").
     """
     found: Facts = {}
-    text, old = ("pci", "gpu_link_info"), ("pci", "pci_gpu_link_info")
-    for path in ((*text, "link_width"), (*old, "link_widths")):
-        for name, keys in (
-            ("host_link_num_lanes", ("current", "current_link_width")),
-            ("host_link_most_lanes", ("max", "max_link_width")),
-        ):
-            for key in keys:
-                if width := _WIDTH.fullmatch(entry(tree, *path, key) or ""):
-                    found[name] = int(width[1])
+    for path in _WIDTH_PATHS:
+        if width := _WIDTH.fullmatch(entry(tree, *path) or ""):
+            found["host_link_num_lanes" if path[-1].startswith("current") else "host_link_most_lanes"] = int(width[1])
     is_busy = entry(tree, "performance_state") == "P0"
     generations = [
-        _GENERATION.fullmatch(entry(tree, *path, key) or "")
-        for path in ((*text, "pcie_generation"), (*old, "pcie_gen"))
-        for key in ("max", "max_link_gen", *(("current", "current_link_gen") if is_busy else ()))
+        _GENERATION.fullmatch(entry(tree, *path) or "")
+        for path in _GENERATION_PATHS
+        if is_busy or path[-1].startswith("max")
     ]
     if stated := [int(found[0]) for found in generations if found]:
         found["host_link_generation"] = min(stated)

@@ -50,6 +50,8 @@ _ERRORS = {
     "uncorrected": re.compile(r"(?:dram|sram)_uncorrectable(?:_parity|_sec_ded|_secded)?"),
     "corrected": re.compile(r"(?:dram|sram)_correctable"),
 }
+COUNT = re.compile(r"[0-9]{1,18}")
+"""A number of errors."""
 _TOTALS = {"uncorrected": "double_bit", "corrected": "single_bit"}
 """Sections in which older drivers count bits, each with a total."""
 
@@ -74,7 +76,8 @@ class TextReport:
                 self._stack.pop()
             below = self._stack[-1][1]
             if found["value"] is not None:
-                below.setdefault(key_of(found["key"]), found["value"].strip())
+                value, *_ = found["value"].strip().split("   ")  # a person may have written a remark behind it
+                below.setdefault(key_of(found["key"]), value)
             elif len(self._stack) < _MAX_DEPTH:
                 section = below.setdefault(key_of(found["key"]), {})
                 if isinstance(section, dict):
@@ -119,10 +122,16 @@ def _tree(item: xml.Element, depth: int) -> Tree:
 
 def entry(tree: Mapping[str, Any], *path: str) -> str | None:
     """The value of an entry; None where there is none, or it is no value, such as `N/A`."""
+    found = raw(tree, *path)
+    return found if found and not _NO_VALUE.fullmatch(found.lower()) else None
+
+
+def raw(tree: Mapping[str, Any], *path: str) -> str | None:
+    """The text of an entry, whatever it says; None where there is none."""
     found: Any = tree
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) and found and not _NO_VALUE.fullmatch(found.lower()) else None
+    return found if isinstance(found, str) else None
 
 
 def lacking(gpus: Sequence[tuple[str, Tree]]) -> list[str]:
@@ -140,15 +149,20 @@ def num_errors(tree: Tree, kind: str) -> int | None:
     >>> num_errors({"ecc_errors": {"volatile": {"dram_uncorrectable": "2", "sram_correctable": "9"}}}, "uncorrected")
     2
     """
+    counts = [int(text) for _, text in error_texts(tree, kind) if COUNT.fullmatch(text)]
+    return sum(counts) if counts else None
+
+
+def error_texts(tree: Tree, kind: str) -> Iterator[tuple[str, str]]:
+    """The entries that count these errors, by key, whatever they say."""
     errors = tree.get("ecc_errors")
     volatile = errors.get("volatile") if isinstance(errors, dict) else None
     if not isinstance(volatile, dict):
-        return None
-    found = [value for key, value in volatile.items() if _ERRORS[kind].fullmatch(key)]
+        return
     total = volatile.get(_TOTALS[kind])
-    found += [total.get("total")] if isinstance(total, dict) else []
-    counts = [int(value) for value in found if isinstance(value, str) and value.isdigit() and len(value) < 9]
-    return sum(counts) if counts else None
+    found = [(key, value) for key, value in volatile.items() if _ERRORS[kind].fullmatch(key)]
+    found += [(_TOTALS[kind], total.get("total"))] if isinstance(total, dict) else []
+    yield from ((key, value) for key, value in found if isinstance(value, str))
 
 
 def slowdowns(tree: Tree) -> Iterator[tuple[str, str]]:

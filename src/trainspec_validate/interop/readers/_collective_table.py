@@ -27,6 +27,12 @@ _OPERATIONS = {
     "sendrecv": "send-receive",
 }
 _WRONG = "#wrong"
+_UNCHECKED = frozenset({"N/A", "-"})
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?")
+_MEASURED = frozenset({"time", "algbw", "busbw"})
+_TYPE = re.compile(r"(?:u?int(?:8|32|64)|half|float|double|bfloat16|bf16|fp?8\w{0,8}|float8\w{0,8})")
+"""Names of data types. Source: NVIDIA/nccl-tests, src/common.cu; ROCm/rccl-tests, src/common.cu."""
+_MAX_SHOWN = 40
 _FACTOR_TOLERANCE = 0.005
 _LEAST_PRINTED = 4.0
 """GB/s from which two printed decimals keep the ratio of two figures within 0.25 %."""
@@ -57,6 +63,8 @@ class Table:
     models: set[str] = field(default_factory=set)
     rows: list[Row] = field(default_factory=list)
     library: tuple[str, str] | None = None
+    unread: list[str] = field(default_factory=list)
+    """Rows with a value that cannot be, each with its line: nothing is read of them, or not this value."""
 
 
 def has_table(text: str) -> bool:
@@ -77,7 +85,7 @@ def tables(text: str) -> list[Table]:
         current = found[-1]
         program = _PROGRAM.search(line)
         starts = program or "Using devices" in line
-        if starts and current.rows:
+        if starts and (current.rows or current.unread):
             current = Table(library=current.library)
             found.append(current)
         if program:
@@ -87,7 +95,8 @@ def tables(text: str) -> list[Table]:
             columns = line.lstrip("# ").split()
         elif columns and not line.lstrip().startswith("#") and sum(len(t.rows) for t in found) < MAX_ROWS:
             current.rows.extend(_row(number, line.split(), columns))
-    return [table for table in found if table.rows]
+            current.unread.extend(_odd(number, line.split(), columns))
+    return [table for table in found if table.rows or table.unread]
 
 
 def _take_head(table: Table, line: str) -> None:
@@ -125,13 +134,31 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
     )
 
 
+def _odd(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
+    """The values of a row that are no number and should be: of its size, and of what was measured."""
+    kind = columns.index("type")
+    if len(cells) <= kind or not _TYPE.fullmatch(cells[kind]):
+        return
+    if len(cells) != len(columns):
+        yield f"line {number}: {len(cells)} values for {len(columns)} columns"
+        return
+    for cell, column in zip(cells, columns, strict=True):
+        is_odd = (
+            (column in _MEASURED and _decimal(cell) is None)
+            or (column == "size" and not re.fullmatch(r"\d{1,18}", cell))
+            or (column == _WRONG and cell not in _UNCHECKED and not _NUMBER.fullmatch(cell))
+        )
+        if is_odd:
+            yield f"line {number}: {column} {cell[:_MAX_SHOWN]}"
+
+
 def _decimal(cell: str) -> float | None:
     return float(cell) if re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", cell) else None
 
 
 def _count(cell: str) -> int:
     """A number as `%g` prints it: `5`, or `1.34218e+08`."""
-    return int(float(cell)) if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?", cell) else 0
+    return int(float(cell)) if _NUMBER.fullmatch(cell) else 0
 
 
 def operation(table: Table) -> str | None:

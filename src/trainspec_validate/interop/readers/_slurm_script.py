@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainspec_validate.interop.readers._launched_ranks import slurm_sizes
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_documents import with_read_documents
+from trainspec_validate.interop.readers._shell_run_documents import with_run_documents
 from trainspec_validate.interop.readers._shell_variables import Script
 
 _SLURM_NAMES = {
@@ -24,4 +25,7 @@ def script_of(text: str) -> Script:
     """
     sizes = slurm_sizes(text)
     named = {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
-    return read_script(with_read_documents(text), named)
+    whole, unread = with_run_documents(with_read_documents(text))
+    script = read_script(whole, named)
+    script.unread.extend(unread)
+    return script

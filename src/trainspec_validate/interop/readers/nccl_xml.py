@@ -148,7 +148,10 @@ def _collect(accelerators: Sequence[Accelerator], draft: Draft) -> _Links | None
             continue
         for link in accelerator.gpu.children:
             count = plain_int(link.get("count"), 1, 1024)
-            if link.tag not in {"nvlink", "xgmi"} or count is None:
+            if link.tag not in {"nvlink", "xgmi"}:
+                continue
+            if count is None:
+                draft.unread(f"count {link.get('count')} of a link", link.line)
                 continue
             technologies.add(link.tag)
             target = positions.get((link.get("target") or "").lower())

@@ -461,6 +461,10 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 """Every format by its name, the specification's own first."""
 
 
+_CRASH_BYTES: Final = 4 * HEAD_BYTES
+"""Bytes of the end of a file in which a crash is looked for: its message may be long."""
+
+
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
@@ -485,7 +489,7 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
-        last = last[-HEAD_BYTES:] + piece
+        last = last[-_CRASH_BYTES:] + piece
     return found or (crash if crash.looks_like(last) else None)
 
 
