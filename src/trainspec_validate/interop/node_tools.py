@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from trainspec_validate.interop import gpu_report, machine_benchmarks
+from trainspec_validate.interop import gpu_diagnostics, gpu_report, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
@@ -42,12 +42,6 @@ _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
 _SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
-_DIAGNOSTIC = re.compile(r"^\|\s*Diagnostic\s*\|\s*Result\s*\|", re.MULTILINE)
-_BORDER = re.compile(r"\+-+\+-+\+")
-_CHECK = re.compile(r"^\|[ |-]{0,3}\s*(?P<check>[A-Za-z][^|]{0,60}?)\s*\|\s*(?P<result>[^|]{1,200}?)\s*\|")
-_MORE = re.compile(r"^\|\s*(?:(?:Warning|Error)[^|]{0,40})?\|\s*(?P<more>(?:GPU|CPU|Host|NvSwitch)[^|]{0,200}?)\s*\|")
-_BAD = re.compile(r"^[A-Za-z]+ ?\d{0,4}: Fail")
-"""Of one device, as DCGM 4 prints it: `GPU5: Fail`."""
 _MAX_ROWS = 16
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHOWN_HOSTS = 8
@@ -188,37 +182,6 @@ def _port_field(port: Facts, key: str, value: str) -> None:
         port["rate_bytes_per_second"] = float(speed[1]) * port["width"] * 1.25e8
 
 
-def _diagnostics(text: str) -> Facts:
-    """The table of `dcgmi diag`: what failed, and on which GPUs.
-
-    Raises:
-        ForeignFormatError: the table has no end, so that a part of the output is lost.
-    """
-    rows = [line.rstrip() for line in text.split("\n") if line.startswith(("|", "+"))]
-    if not _BORDER.fullmatch(rows[-1][:_MAX_LINE]):
-        raise ForeignFormatError("is cut off: the table of results has no end", help=_WHOLE)
-    failed: list[str] = []
-    for check, result, below in _checks(text):
-        bad = [row for row in below if _BAD.search(row)]
-        if result.startswith("Fail") or bad:
-            rows = bad or [row for row in below if not row.endswith(": Pass")]
-            own = "Fail" if bad and not result.startswith("Fail") else result
-            failed.append(f"{check}: {', '.join([own, *([] if 'GPU' in own else rows[:_MAX_ROWS])])}")
-    return {"failed_checks": list(dict.fromkeys(failed))[:_MAX_DEVICES]}
-
-
-def _checks(text: str) -> list[tuple[str, str, list[str]]]:
-    """Each check of the table: its name, its result, and what the rows below it say of single devices."""
-    found: list[tuple[str, str, list[str]]] = []
-    for line in text.split("\n"):
-        if more := _MORE.match(line[:_MAX_LINE]):
-            if found:
-                found[-1][2].append(more["more"])
-        elif row := _CHECK.match(line[:_MAX_LINE]):
-            found.append((row["check"], row["result"], []))
-    return found
-
-
 def _benchmarks(text: str) -> Facts:
     """The largest message of each benchmark that ran on one node."""
     largest: dict[tuple[str, int], Facts] = {}
@@ -267,7 +230,7 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
-    (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),
+    (gpu_diagnostics.is_table, gpu_diagnostics.read),
     (has_table, _benchmarks),
     (machine_benchmarks.is_nvbandwidth, machine_benchmarks.read_nvbandwidth),
     (machine_benchmarks.is_hpl, machine_benchmarks.read_hpl),
