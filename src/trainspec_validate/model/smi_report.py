@@ -133,7 +133,7 @@ def entry(tree: Mapping[str, Any], *path: str) -> str | None:
 
 
 def raw(tree: Mapping[str, Any], *path: str) -> str | None:
-    """The text of an entry, whatever it says; None where there is none."""
+    """The text of an entry, also one that is no value; None where there is none."""
     found: Any = tree
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
@@ -160,7 +160,7 @@ def num_errors(tree: Tree, kind: str) -> int | None:
 
 
 def error_texts(tree: Tree, kind: str) -> Iterator[tuple[str, str]]:
-    """The entries that count these errors, by key, whatever they say."""
+    """Entries that count these errors, by key, also those with no number."""
     errors = tree.get("ecc_errors")
     volatile = errors.get("volatile") if isinstance(errors, dict) else None
     if not isinstance(volatile, dict):
