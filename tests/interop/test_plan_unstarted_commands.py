@@ -37,3 +37,13 @@ def test_an_alias_of_the_launcher_leaves_open_what_it_may_change(alias: str) -> 
 )
 def test_an_alias_that_changes_nothing_leaves_nothing_open(before: str) -> None:
     assert at(read(before), "parallelism", "tensor") == 4
+
+
+def test_an_option_takes_no_value_from_another_variable() -> None:
+    lists = f'OUT="--exit-signal-handler"\nRUN="python -u"\nARGUMENTS="{SHAPE} $OUT"\n'
+    fragment = megatron.read(ForeignText("args.sh", f'{lists}RUN="$RUN --nnodes 2"\n'))
+    assert "several times" not in " ".join(remark.message for remark in fragment.remarks)
+    assert at(fragment, "model", "num_layers") == 24
+    branched = f'{lists}[ -n "$LOAD" ] && ARGUMENTS="$ARGUMENTS --load $HERE"\nRUN="$RUN --nnodes 2"\n'
+    again = megatron.read(ForeignText("args.sh", branched))
+    assert "several times" not in " ".join(remark.message for remark in again.remarks)

@@ -198,7 +198,7 @@ def _alias(script: Script, words: Sequence[Word]) -> None:
 
 
 def is_alias(script: Script, name: str) -> bool:
-    """Whether a name at the place of a command may stand for other commands or options."""
+    """Whether the name of a command may be an alias of other commands or options."""
     noted = f"alias {name}" in script.options or "any-alias" in script.options
     return noted and "expand_aliases" in script.options
 

@@ -39,7 +39,7 @@ def slurm_sizes(text: str) -> dict[str, int]:
 
 
 def nodes_told(text: str) -> str:
-    """What the lines say of the number of nodes where they do not settle it; else nothing.
+    """Description of the nodes that the lines ask for where they do not settle the number; else nothing.
 
     >>> nodes_told("#SBATCH --nodes=2-4"), nodes_told("#SBATCH --nodes=4")
     ('the lines for Slurm ask for 2 to 4 nodes', '')
