@@ -8,10 +8,12 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
+from click.testing import CliRunner
 from reading import Result, read_text
 
 from tests.node_reports import smi
 from trainspec_validate import validate
+from trainspec_validate.cli.toolbox import PROGRAM, command
 from trainspec_validate.pipeline.acceptance_runs import run_stream
 from trainspec_validate.telemetry.formats.format import detect, detect_beyond
 
@@ -83,6 +85,7 @@ def errors(found: Result) -> list[tuple[float, str | None, str]]:
         ({}, []),
         ({"errors": 2}, ["ecc:uncorrected"]),
         ({"pending": "Yes"}, ["row-remap:pending"]),
+        ({"pending": "Yes                      <==="}, ["row-remap:pending"]),  # a remark in a published report
         ({"thermal": "Active"}, ["throttle:thermal"]),
         ({"reset": "Yes", "drain": "Yes"}, ["reset:recommended", "reset:required"]),
         ({"reset": "Requested functionality has been deprecated"}, []),
@@ -100,6 +103,10 @@ def test_errors_of_a_report(odd: dict[str, object], codes: list[str]) -> None:
     assert errors(found) == [(0.0, THIRD, code) for code in codes]
     assert len(found.samples) == 8
     assert not found.refusals
+
+
+def test_the_number_of_errors_is_said() -> None:
+    assert read_text(text(errors=2)).events[0].a["train.reason"] == "errors of memory since the driver was loaded: 2"
 
 
 def test_corrected_and_aggregate_errors_are_no_new_errors() -> None:
@@ -291,3 +298,13 @@ def test_a_report_is_no_run_of_a_node(tmp_path: Path) -> None:
 def test_words_of_a_document_stay_words() -> None:
     found = read_text(document().replace("GPU-a", escape("<b>")))
     assert found.samples[0].device == "<b>"
+
+
+def test_a_document_is_imported_as_the_profile_unless_the_stream_is_named(tmp_path: Path) -> None:
+    (tmp_path / "smi.xml").write_text(document(errors="3"))
+    arguments = ["import", str(tmp_path / "smi.xml")]
+    profile = CliRunner().invoke(command, arguments, prog_name=PROGRAM)
+    assert "kind: ClusterProfile" in profile.stdout
+    assert "--format nvidia-smi-xml reads the errors of its devices" in profile.stderr
+    stream = CliRunner().invoke(command, [*arguments, "--format", "nvidia-smi-xml"], prog_name=PROGRAM)
+    assert "ecc:uncorrected" in stream.stdout

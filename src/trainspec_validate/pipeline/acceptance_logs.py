@@ -42,14 +42,14 @@ _MAX_LINE = 4_000
 
 @dataclass(slots=True)
 class NodeLog:
-    """What a kernel log says of a node."""
+    """Errors and hosts in a kernel log of a node."""
 
     hosts: dict[str, None] = field(default_factory=dict)
     """Names of hosts in its lines, without those that any host has."""
     devices: list[Facts] = field(default_factory=list)
     """Devices with a fault, one for each error."""
     unread: list[str] = field(default_factory=list)
-    """What is not judged of the log, each with the reason, or the line and the reason."""
+    """Parts of the log that are not judged, each with the reason, or the line and the reason."""
     foreign: Counter[str] = field(default_factory=Counter)
     """Errors of other hosts, by host."""
     is_of_node: bool = True
@@ -57,7 +57,7 @@ class NodeLog:
 
 
 def node_log(text: str, node: str) -> NodeLog | None:
-    """What a text says as the kernel log of a node; None where it is none.
+    """Errors and hosts in a text, as the kernel log of a node; None where it is none.
 
     Lines that name another host are not charged to the node, nor are those without a host in a log of other hosts.
     """

@@ -47,7 +47,7 @@ def _options() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def sign_of_a_fork(values: Mapping[str, object], script: ForeignText, launched: Collection[str]) -> str:
-    """What shows that a script starts a fork of Megatron-LM; empty where nothing does.
+    """The sign by which a script starts a fork of Megatron-LM; empty where there is none.
 
     Args:
         values: the options of the script.

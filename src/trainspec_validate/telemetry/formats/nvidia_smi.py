@@ -266,7 +266,7 @@ class Reader:
             message = "a report does not say since when: errors of the first one are not newer than it"
             self._transcript.lose("time", "errors", message, offset)
         if number > (device.num_uncorrected or 0.0):
-            words = f"{number:,.0f} uncorrected errors of memory since the driver was loaded"
+            words = f"errors of memory since the driver was loaded: {number:,.0f}"
             yield offset, self._error(time_us, name, UNCORRECTED, words)
         for code in sorted(codes - device.codes):
             yield offset, self._error(time_us, name, code)
