@@ -115,7 +115,7 @@ DIAGNOSTIC = """Successfully ran diagnostic for group.
 +===========================+================================================+
 | Denylist                  | Pass                                           |
 | PCIe                      | {result}|
-| EUD Test                  | Skip - All                                     |
+| EUD Test                  | Pass - All                                     |
 +---------------------------+------------------------------------------------+
 """
 

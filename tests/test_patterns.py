@@ -97,3 +97,9 @@ def test_stars_for_directories_in_a_row_cost_what_one_costs(tmp_path: Path) -> N
 
     assert [found.name for found in find(tmp_path, ["**"] * 9 + ["b.yaml"])] == ["b.yaml"]
     assert steps(400) < 12 * steps(50)
+
+
+@pytest.mark.parametrize("part", ["*a", "?", "[a-z]", "**/a/"])
+def test_a_name_that_is_too_short_costs_few_steps(part: str) -> None:
+    """As where each of many long patterns is held against each file."""
+    assert num_steps(lambda: Pattern(part * 800).fits("runs/plan.yaml")) < 200

@@ -105,3 +105,19 @@ def test_the_short_answer_agrees_with_the_long_one(machine: str) -> None:
         names, sizes = [part.split(" ")[0] for part in parts[::2]], ["0 B", *parts[1::2]]
         first = next(place for place in range(len(names)) if set(names[place:]) == {names[-1]})
         assert answer == (sizes[first] if names[-1] == "ring" else names[-1])
+
+
+def test_the_size_of_shims_is_the_one_of_the_files() -> None:
+    root = CHAPTERS.parents[1]
+
+    def num_lines(path: Path) -> int:
+        return len(path.read_text(encoding="utf-8").splitlines())
+
+    names = ("accelerate_loop", "deepspeed_zero", "flax_orbax", "hf_trainer", "keras_workers")
+    others = ("lightning_trainer", "ray_trainer", "torchtitan_trainer")
+    shims = [root / "conformance" / "stacks" / "shims" / f"{name}.py" for name in (*names, *others)]
+    sizes = [num_lines(path) for path in shims]
+    minimal = [num_lines(root / "reference" / "minimal" / name) for name in ("minimal_torch.py", "task.py")]
+    guide = page("../guide/conformant.md")
+    assert f"have {min(sizes)} to {max(sizes)} lines" in guide
+    assert "has {} lines, and its job {}.".format(*minimal) in guide

@@ -58,7 +58,7 @@ def test_a_configuration_is_recognised_and_read(text: str) -> None:
 
 
 def test_what_a_configuration_leaves_open_stays_open() -> None:
-    bare = neox(FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "fp16"'))
+    bare = neox(FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "bf16"'))
     assert {"precision.compute", "precision.gradients"} <= unknown_keys(bare)
     experts = neox(FILE.replace('"gas"', '"moe_num_experts": 8, "gas"'))
     assert {"model.family", "model.experts"} <= unknown_keys(experts)
@@ -82,6 +82,40 @@ def test_the_type_of_the_section_fp16_counts(section: str, wanted: str) -> None:
     fragment = neox(FILE.replace('{"enabled": true, "loss_scale": 0}', section))
     assert at(fragment, "precision", "compute") == wanted
     assert ("loss_scaling" in fragment.facts["precision"]) == (wanted == "fp16")
+
+
+@pytest.mark.parametrize(
+    ("word", "section"),
+    [
+        ("bfloat16", '"bf16": {"enabled": true}'),
+        ("fp16", '"fp16": {"enabled": true}'),
+        ("fp32", '"fp16": {"enabled": false}'),
+    ],
+)
+def test_precision_stands_for_the_section_of_deepspeed(word: str, section: str) -> None:
+    """As `calculate_derived` of EleutherAI/gpt-neox@ea7aefd8:megatron/neox_arguments/arguments.py."""
+    old = '"fp16": {"enabled": true, "loss_scale": 0}'
+    alone, written = neox(FILE.replace(old, f'"precision": "{word}"')), neox(FILE.replace(old, section))
+    assert alone.facts["precision"] == written.facts["precision"]
+    assert {key for key in unknown_keys(alone) if key.startswith("precision")} == {
+        key for key in unknown_keys(written) if key.startswith("precision")
+    }
+
+
+def test_precision_enables_the_section_fp16_that_is_there() -> None:
+    old = '"fp16": {"enabled": true, "loss_scale": 0}'
+    fragment = neox(FILE.replace(old, '"precision": "fp16", "fp16": {"initial_scale_power": 12}'))
+    assert at(fragment, "precision", "compute") == "fp16"
+    assert fragment.facts["precision"]["loss_scaling"]["initial_scale"] == 4096
+
+
+@pytest.mark.parametrize(
+    "section", ['"bf16": {"enabled": false}', '"fp16": {"enabled": true}', '"fp16": {"loss_scale": 0}']
+)
+def test_a_section_that_precision_does_not_fit_leaves_the_formats_open(section: str) -> None:
+    old = '"fp16": {"enabled": true, "loss_scale": 0}'
+    fragment = neox(FILE.replace(old, f'"precision": "bfloat16", {section}'))
+    assert {"precision.compute", "precision.parameters", "precision.reduction"} <= unknown_keys(fragment)
 
 
 @pytest.mark.parametrize(("kind", "gated", "width"), [("regular", False, 8192), ("gated", None, None)])
@@ -173,7 +207,7 @@ def test_an_optimizer_of_bitsandbytes_stays_open() -> None:
 
 
 def test_the_size_of_a_bucket_is_open_with_the_format_of_the_reduction() -> None:
-    text = FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "bfloat16"')
+    text = FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "half"')
     text = text.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
     assert "precision.reduction" in unknown_keys(neox(text))
     assert at(neox(text), "communication", "bucket_bytes") is None

@@ -274,7 +274,17 @@ def test_published_sizes_are_plausible(findings: Findings, billions: float, size
 
 @pytest.mark.parametrize(
     ("items", "bytes_each", "wrong"),
-    [(["model", "optimizer"], 2, True), (["model", "optimizer"], 2.1, False), (["model"], 2, False)],
+    [
+        (["model", "optimizer"], 2, True),
+        (["model", "optimizer"], 2.1, False),
+        (["model"], 2, False),
+        (["model"], 1, False),
+        (["model", "optimizer", "ema-weights"], 4, True),
+        (["model", "optimizer", "ema-weights"], 4.1, False),
+        (["model", "optimizer", "ema-weights", "outer-optimizer"], 6, True),
+        (["model", "ema-weights"], 3, True),
+        (["model", "ema-weights"], 4, False),
+    ],
 )
 def test_weights_alone_are_no_state_with_an_optimizer(
     findings: Findings, items: list[str], bytes_each: float, wrong: bool

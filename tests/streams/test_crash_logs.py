@@ -102,6 +102,46 @@ def test_a_log_that_goes_on_is_no_crash(tmp_path: Path, text: str) -> None:
     assert "the run states" not in told
 
 
+KEYS = "".join(f"\tsize mismatch for layers.{i}.weight: copying a param with shape [4096]\n" for i in range(300))
+FRAMES = "".join(f"frame #{i}: c10::Error::Error(std::string) + 0x57 (0x7f in libc10.so)\n" for i in range(200))
+FIELDS = "".join(f"model.layers.{i}\n  Field required [type=missing]\n" for i in range(200))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("RuntimeError: Error(s) in loading state_dict for Llama:", KEYS),
+        ("RuntimeError: Error(s) in loading state_dict for Llama:", KEYS.replace("\t", "")),
+        ("RuntimeError: Error(s) in loading state_dict for Llama:", KEYS * 30),
+        ("torch.distributed.DistBackendError: NCCL error in: x.cpp", FRAMES),
+        ("pydantic.ValidationError: 200 validation errors for Config", FIELDS),
+    ],
+    ids=["indented", "list", "longer than the end that is searched first", "frames", "fields"],
+)
+@pytest.mark.parametrize("by", ["", "[rank3]: "])
+def test_a_message_of_many_lines_is_of_its_exception(tmp_path: Path, said: str, message: str, by: str) -> None:
+    text = "".join(f"{by}{line}\n" for line in f"{TRACE}{said}\n{message}".splitlines())
+    code, told = output(tmp_path / "a.log", START * 3 + text)
+    assert said in told
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "now the next file is read\n" * 100,
+        "  epoch 3 loss 2.0\n" * 100,
+        "    loading shards:  10%|# | 1/9\n" * 100,
+        "```\n\n" + "    An example of another page.\n\nA sentence.\n" * 100,
+    ],
+    ids=["output", "steps", "progress bar", "page"],
+)
+def test_other_output_is_no_message(tmp_path: Path, after: str) -> None:
+    code, told = output(tmp_path / "a.log", f"{START}{TRACE}KeyError: 'lr'\n{after}")
+    assert "the log ends with" not in told
+    assert code == 2
+
+
 @pytest.mark.parametrize("by", ["", "0: ", "[rank3]: "])
 def test_an_operator_who_ends_a_run_makes_no_error(tmp_path: Path, by: str) -> None:
     lines = (STEP * 9).format(*range(9)) + TRACE + "KeyboardInterrupt\n"

@@ -50,6 +50,10 @@ STARTS = {
     b"num_updates=2800, lr=2.8e-05, gnorm=3.23, wall=1236\n",
     "trainer-log": b"{'loss': 2.0905, 'grad_norm': 1.95, 'learning_rate': 0.0005, 'epoch': 0.44}\n",
     "kernel-log": b"[    1.5] pci 0000:05:00.0: BAR\n[    9.5] NVRM: Xid (PCI:0000:05:00): 79, GPU fallen off\n",
+    "nvidia-smi-text": b"\n==============NVSMI LOG==============\n\nTimestamp      : Thu Nov 26 12:00:00 2026\n"
+    b"GPU 00000000:0A:00.0\n    GPU UUID       : GPU-a\n    Utilization\n        Gpu        : 97 %\n",
+    "nvidia-smi-xml": b'<?xml version="1.0" ?>\n<nvidia_smi_log>\n\t<timestamp>Thu Nov 26 12:00:00 2026</timestamp>\n'
+    b'\t<gpu id="00000000:0A:00.0"><utilization><gpu_util>97 %</gpu_util></utilization></gpu>\n</nvidia_smi_log>\n',
     "slurm-accounting": b"JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n7|train|gpu|ml|8|FAILED|1:0\n",
     "kubernetes-list": (
         b'{"kind": "PodList", "items": [{"kind": "Pod", "metadata": {"name": "train-0"}, "status": {"phase": "Failed", '

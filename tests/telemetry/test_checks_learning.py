@@ -70,6 +70,20 @@ def test_a_loss_that_is_not_finite_to_the_end_is_an_error(value: str) -> None:
     assert judged("TS-TEL-055", view(stream)) == []
 
 
+@pytest.mark.parametrize(("loss", "norm", "wrong"), [(0.0, "NaN", 1), (0.0, 1.0, 0), (0.5, "NaN", 0), (0.0, "+Inf", 0)])
+def test_a_loss_of_nothing_beside_a_norm_that_is_no_number_is_none(loss: float, norm: float | str, wrong: int) -> None:
+    stream = Stream()
+    for step in range(1, 12):
+        is_end = step > 8
+        values = {LOSS: loss if is_end else 3 - step / 100, "train.gradient.norm": norm if is_end else 1.0 + step / 7}
+        stream.sample(10.0 * step, values, step=step)
+    found = messages("TS-TEL-088", view(stream))
+    assert (
+        found
+        == [f"{LOSS} is 0 where train.gradient.norm is not a number, in 3 reports to the end from step 9 on"] * wrong
+    )
+
+
 def test_a_loss_that_recovers_is_none() -> None:
     assert judged("TS-TEL-088", view(losses([*GOOD[:20], *["NaN"] * 5, 3.0]))) == []
     assert judged("TS-TEL-088", view(losses([*GOOD[:20], "NaN", "NaN"]))) == []

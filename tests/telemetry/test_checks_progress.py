@@ -26,6 +26,35 @@ def test_steps_advance_by_the_report_interval() -> None:
     assert refused("TS-TEL-031", snapshot) == "one snapshot has no time axis"
 
 
+def records(*rows: tuple[int, int | None]) -> Stream:
+    stream = Stream()
+    for place, (step, count) in enumerate(rows):
+        metrics = {"train.learning_rate": 1e-4} if count is None else {"train.step.count": count}
+        stream.sample(10.0 * place + 10, metrics, step=step)
+    return stream
+
+
+def test_the_step_of_records_does_not_fall_while_the_count_grows() -> None:
+    stream = records((1, 1), (2, 2), (1, 3), (4, 4))
+    (found,) = judged("TS-TEL-031", view(stream))
+    assert line_of(found, stream) == 3
+    assert found.message == ("the step of the record falls from 2 to 1, while train.step.count grows from 2 to 3")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(1, 1), (2, 2), (3, 3)],
+        [(1, 1), (1, 2), (2, 3)],
+        [(2, 2), (1, 1), (2, 2)],
+        [(2, 1), (1, None), (3, 2)],
+    ],
+    ids=["as it is", "behind", "both fall", "of other metrics"],
+)
+def test_steps_of_records_that_are_none_of_these(rows: list[tuple[int, int | None]]) -> None:
+    assert judged("TS-TEL-031", view(records(*rows))) == []
+
+
 def test_an_attempt_begins_no_further_than_a_report_beyond_the_last_one() -> None:
     first = counted((10, 7), (20, 8))
     assert judged("TS-TEL-031", view(first, counted((50, 5), (60, 6), att=1))) == []

@@ -97,7 +97,7 @@ def run(command: click.Command, program: str, arguments: Sequence[str] | None = 
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast("TextIO", out), cast("TextIO", err)
     try:
-        with ended_by_signals() as signals:
+        with ended_by_signals(of_process=arguments is None) as signals:
             code = _run(command, program, arguments, signals)
             out.flush()
     except (KeyboardInterrupt, Failure) as error:

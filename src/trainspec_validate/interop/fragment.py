@@ -8,20 +8,11 @@ from typing import Any, Literal
 
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.quantities import singular_of_one
+from trainspec_validate.system.foreign import ForeignFormatError
+
+__all__ = ["ForeignFormatError", "ForeignText", "Fragment", "Kind", "Remark", "Unknown"]
 
 Kind = Literal["ClusterProfile", "TrainingPlan", "CheckpointPolicy"]
-
-
-class ForeignFormatError(Exception):
-    """A file that cannot be read as what it claims to be.
-
-    `line` counts from 1; None where no line is to blame. `help` says what would be right.
-    """
-
-    def __init__(self, message: str, line: int | None = None, help: str = "") -> None:  # noqa: A002
-        super().__init__(message)
-        self.line = line
-        self.help = help
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +42,8 @@ class Remark:
     line: int | None = None
     pointer: Pointer = ()
     """The key of the document that it is about, where it is about one."""
+    is_unread: bool = False
+    """Whether it names a value that the source states and that cannot be, so that nothing was read of it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", singular_of_one(self.message))

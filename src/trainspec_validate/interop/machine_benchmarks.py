@@ -32,6 +32,8 @@ _HPL_RUN = re.compile(
     r"\s*W[RC][A-Z0-9]{1,12}\s+(?P<size>\d{1,9})\s+(?P<block>\d{1,6})\s+(?P<p>\d{1,6})\s+(?P<q>\d{1,6})"
     r"\s+\d{1,9}\.\d{1,6}\s+(?P<rate>\d{1,9}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)(?:\s|$)"
 )
+_HPL_ROW = re.compile(r"\s*W[RC][A-Z0-9]{1,12}(?:\s+\S+){6}")
+"""As many words as a run has, whatever they are."""
 _HPL_CHECK = re.compile(r"\s*\|\|Ax-b\|\|[^=\n]{1,100}=\s*(?P<residual>\S{1,40}) \.{6} (?P<result>PASSED|FAILED)")
 _HPL_SKIPPED = re.compile(r"^\s*(?P<number>\d{1,9}) tests skipped because of illegal input values", re.MULTILINE)
 
@@ -192,6 +194,8 @@ def _hpl_runs(text: str) -> Iterator[tuple[str, Facts, re.Match[str] | None]]:
     number = 0
     for line in text.split("\n"):
         row = _HPL_RUN.match(line[:_MAX_LINE])
+        if row is None and _HPL_ROW.match(line[:_MAX_LINE]):
+            raise ForeignFormatError(f"the run {line.strip()[:80]} has a value that is no number", help=_WHOLE)
         if row and last is not None:
             yield (*last, None)
         if row:
@@ -200,7 +204,7 @@ def _hpl_runs(text: str) -> Iterator[tuple[str, Facts, re.Match[str] | None]]:
                 raise ForeignFormatError(f"has more than {_MAX_RUNS} runs of HPL", help="split the file")
             words = f"N={row['size']}, NB={row['block']}, P={row['p']}, Q={row['q']}"
             rate, num_ranks = float(row["rate"]) * 1e9, int(row["p"]) * int(row["q"])
-            if not (math.isfinite(rate) and 0 < num_ranks <= _MAX_RUNS**2):
+            if not (math.isfinite(rate) and rate > 0 and 0 < num_ranks <= _MAX_RUNS**2):
                 raise ForeignFormatError(f"the run {words} has no rate that can be", help=_WHOLE)
             last = words, {"matrix_size": int(row["size"]), "num_ranks": num_ranks, "flops_per_second": rate}
         elif last is not None and (check := _HPL_CHECK.match(line[:_MAX_LINE])):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from trainspec_validate.interop import gpu_report, machine_benchmarks
+from trainspec_validate.interop import gpu_diagnostics, gpu_report, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
-from trainspec_validate.interop.gpu_report import Facts, key_of
+from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
+from trainspec_validate.model import smi_report
+from trainspec_validate.model.smi_report import key_of
 
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
 _NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
-_NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state><inactive>|[\d.]{1,10} GB/s)\s*$")
+_NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state>.{0,100}?)\s*$")
+_NVLINK_RATE = re.compile(r"(?=.*[1-9])(\d{1,5}(?:\.\d{1,6})?) GB/s")
+_INACTIVE = "<inactive>"
 _SMI_FAILURE = re.compile(
     r"^((?:Unable to determine the device handle for |Failed to initialize NVML|NVIDIA-SMI has failed because |"
     r"No devices were found)[^\n]{0,160})",
@@ -36,14 +40,10 @@ _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$"
 _PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
-_SPEED = re.compile(r"([\d.]{1,8}) Gbps")
+_SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
-_DIAGNOSTIC = re.compile(r"^\|\s*Diagnostic\s*\|\s*Result\s*\|", re.MULTILINE)
-_BORDER = re.compile(r"\+-+\+-+\+")
-_CHECK = re.compile(r"^\|[ |-]{0,3}\s*(?P<check>[A-Za-z][^|]{0,60}?)\s*\|\s*(?P<result>[^|]{1,200}?)\s*\|")
-_MORE = re.compile(r"^\|\s*(?:(?:Warning|Error)[^|]{0,40})?\|\s*(?P<more>(?:GPU|CPU|Host|NvSwitch)[^|]{0,200}?)\s*\|")
-_BAD = re.compile(r"^[A-Za-z]+ ?\d{0,4}: Fail")
-"""Of one device, as DCGM 4 prints it: `GPU5: Fail`."""
+_LINK_IS_UP = ("Initializing", "Armed", "PORT_INIT", "PORT_ARMED")
+"""States of a port whose physical link is up. Source: InfiniBand specification 1.4, 7.2.7, port states."""
 _MAX_ROWS = 16
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHOWN_HOSTS = 8
@@ -87,25 +87,39 @@ def _nvlink(text: str) -> Facts:
     """
     devices: list[Facts] = []
     num_links: list[int] = []
+    unread: list[str] = []
     for line in text.split("\n"):
         if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
             devices.append({"name": gpu["uuid"]})
             num_links.append(0)
         elif devices and (link := _NVLINK_LINK.match(line[:_MAX_LINE])):
-            before = devices[-1].get("num_active_links", 0)
-            devices[-1]["num_active_links"] = before + (link["state"] != "<inactive>")
             num_links[-1] += 1
-            rate = 0.0 if link["state"] == "<inactive>" else float(link["state"].removesuffix(" GB/s")) * 1e9
-            if rate > 0:
-                devices[-1]["least_link_bytes_per_second"] = min(
-                    rate, devices[-1].get("least_link_bytes_per_second", rate)
-                )
+            unread += _take_link(devices[-1], link["link"], link["state"])
         elif devices and _NVLINK_NONE in line.lower():
             devices[-1]["num_active_links"], num_links[-1] = 0, max(num_links)
     if num_links[-1] < max(num_links):
         message = f"is cut off: {num_links[-1]} links of the last GPU are listed, of others {max(num_links)}"
         raise ForeignFormatError(message, help=_WHOLE)
-    return {"devices": devices[:_MAX_DEVICES]}  # of all GPUs, or of the one that it was asked for
+    if unread and not text.endswith("\n"):
+        raise ForeignFormatError("is cut off: its last line has no end", help=_WHOLE)
+    for device in devices:
+        if None in device.values():
+            del device["num_active_links"]
+    # of all GPUs, or of the one that it was asked for
+    return {"devices": devices[:_MAX_DEVICES], "unread": unread}
+
+
+def _take_link(device: Facts, link: str, state: str) -> Iterator[str]:
+    """Take the state of one link; where it is none that can be, how many are active stays open."""
+    rate = _NVLINK_RATE.fullmatch(state)
+    before = device.get("num_active_links", 0)
+    is_known = rate is not None or state == _INACTIVE
+    device["num_active_links"] = None if before is None or not is_known else before + (rate is not None)
+    if rate is not None:
+        value = float(rate[1]) * 1e9
+        device["least_link_bytes_per_second"] = min(value, device.get("least_link_bytes_per_second", value))
+    elif not is_known:
+        yield f"link {link} of {device['name']} {state}"
 
 
 def _ports(text: str) -> Facts:
@@ -159,67 +173,45 @@ def _port_field(port: Facts, key: str, value: str) -> None:
         if value in {"", "PORT_"}:
             return  # the line is cut off
         port["active"] = value.startswith(("Active", "PORT_ACTIVE"))
+        if value.startswith(_LINK_IS_UP):
+            port["awaits_subnet_manager"] = True
     elif key == "link_layer" and value.lower() in {"infiniband", "ethernet"}:
         port["link_layer"] = value.lower()
     elif key == "rate" and (rate := _RATE.fullmatch(value)) and 0 < float(rate[1]) < 100_000:
         port["rate_bytes_per_second"] = float(rate[1]) * 1.25e8
     elif key == "active_width" and (width := _TIMES.match(value)):
         port["width"] = int(width[1])
-    elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)):
+    elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)) and float(speed[1]) > 0:
         # Speeds of a lane as the library prints them: 25.0 for EDR and HDR100, 50.0 for HDR, 100.0 for NDR.
         port["rate_bytes_per_second"] = float(speed[1]) * port["width"] * 1.25e8
-
-
-def _diagnostics(text: str) -> Facts:
-    """The table of `dcgmi diag`: what failed, and on which GPUs.
-
-    Raises:
-        ForeignFormatError: the table has no end, so that a part of the output is lost.
-    """
-    rows = [line.rstrip() for line in text.split("\n") if line.startswith(("|", "+"))]
-    if not _BORDER.fullmatch(rows[-1][:_MAX_LINE]):
-        raise ForeignFormatError("is cut off: the table of results has no end", help=_WHOLE)
-    failed: list[str] = []
-    for check, result, below in _checks(text):
-        bad = [row for row in below if _BAD.search(row)]
-        if result.startswith("Fail") or bad:
-            rows = bad or [row for row in below if not row.endswith(": Pass")]
-            own = "Fail" if bad and not result.startswith("Fail") else result
-            failed.append(f"{check}: {', '.join([own, *([] if 'GPU' in own else rows[:_MAX_ROWS])])}")
-    return {"failed_checks": list(dict.fromkeys(failed))[:_MAX_DEVICES]}
-
-
-def _checks(text: str) -> list[tuple[str, str, list[str]]]:
-    """Each check of the table: its name, its result, and what the rows below it say of single devices."""
-    found: list[tuple[str, str, list[str]]] = []
-    for line in text.split("\n"):
-        if more := _MORE.match(line[:_MAX_LINE]):
-            if found:
-                found[-1][2].append(more["more"])
-        elif row := _CHECK.match(line[:_MAX_LINE]):
-            found.append((row["check"], row["result"], []))
-    return found
 
 
 def _benchmarks(text: str) -> Facts:
     """The largest message of each benchmark that ran on one node."""
     largest: dict[tuple[str, int], Facts] = {}
     hosts: dict[str, None] = {}
+    unread: list[str] = []
     for table in tables(text):
         kind, number = operation(table), len(table.hosts)
+        unread += table.unread
+        if table.rows and all(row.is_unchecked for row in table.rows):
+            unread.append(f"line {table.rows[0].line}: #wrong is no number: the program did not check the data")
         names = set(table.hosts.values())
         hosts |= dict.fromkeys(name for name in names if len(names) == 1 and _HOST.fullmatch(name))
         if kind is None or number < 2 or len(set(table.hosts.values())) > 1:
             continue
-        rows = [row for row in table.rows if row.bus_bytes_per_second and row.size_bytes]
-        for row in sorted(rows, key=lambda row: row.size_bytes)[-1:]:
+        for row in sorted(table.rows, key=lambda row: row.size_bytes)[-1:]:
             rate = row.bus_bytes_per_second
+            if not row.size_bytes or not rate:
+                unread += [f"line {row.line}: busbw"] if row.size_bytes else []
+                continue
             own = {"operation": kind, "num_ranks": number, "message_bytes": float(row.size_bytes)}
             largest[kind, number] = {**own, "bus_bandwidth_bytes_per_second": rate}
     return {
         "bus_bandwidths": list(largest.values()),
         "failed_checks": _wrong(text),
         "hosts": list(hosts)[:_SHOWN_HOSTS],
+        "unread": list(dict.fromkeys(unread)),
     }
 
 
@@ -238,13 +230,13 @@ def _wrong(text: str) -> list[str]:
 
 
 _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
-    (gpu_report.is_xml, gpu_report.read_xml),
-    (gpu_report.is_text, gpu_report.read_text),
+    (smi_report.is_xml, gpu_report.read_xml),
+    (smi_report.is_text, gpu_report.read_text),
     (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
-    (lambda text: bool(_DIAGNOSTIC.search(text)), _diagnostics),
+    (gpu_diagnostics.is_table, gpu_diagnostics.read),
     (has_table, _benchmarks),
     (machine_benchmarks.is_nvbandwidth, machine_benchmarks.read_nvbandwidth),
     (machine_benchmarks.is_hpl, machine_benchmarks.read_hpl),

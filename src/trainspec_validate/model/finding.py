@@ -260,7 +260,7 @@ class Coverage:
     incidents: tuple[str, ...] = ()
     """Faults of the run by its own streams, such as a fault or the status `failed`."""
     notes: tuple[str, ...] = ()
-    """Parts of files of other programs that were left out: values without a name in the catalog, and lines of ranks."""
+    """Parts of files of other programs that were left out: values without a name in the catalog, ranks, devices."""
 
     @property
     def seconds(self) -> float:

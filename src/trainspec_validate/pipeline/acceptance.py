@@ -21,32 +21,20 @@ from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.acceptance_descriptions import REQUIREMENTS as DESCRIBED
 from trainspec_validate.pipeline.acceptance_descriptions import description, group_of, open_facts
+from trainspec_validate.pipeline.acceptance_logs import node_log
 from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
 from trainspec_validate.pipeline.acceptance_runs import RunStream, run_stream
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
-from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
+from trainspec_validate.telemetry.formats.kernel_log import pci_address
 
 REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074", "TS-CLU-080")
 _MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")
 _MOST_FILES = Limit("a directory of nodes", 1_000_000, "files")
 _MOST_FACTS = Limit("a directory of nodes", 400_000, "devices, faults of devices, ports and failed checks")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
-_KERNEL = re.compile(
-    r"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
-    r"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
-    re.MULTILINE,
-)
-_KERNEL_HOST = re.compile(
-    r"^(?:\d{4}-\d\d-\d\dT[^ \n]{8,30}|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) ([A-Za-z0-9][A-Za-z0-9._-]{0,63}) kernel:",
-    re.MULTILINE,
-)
-_NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
-_HINTS = ("Xid (", "NVRM: ", "amdgpu ")
-_ERRORS = ("Xid (", "fallen off the bus")
-_CORRECTED = frozenset({"corrected", "nonfatal"})
 _NUMBER = "the number of accelerators"
 _ASPECTS = {
     _NUMBER: ("num_accelerators", ("TS-CLU-054",)),
@@ -266,7 +254,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
     facts = node_facts(text.text)
     if facts is not None:
         _merge(node, facts)
-        _take_counts(node, name, facts.get("open_counts", ()))
+        _take_open(node, name, facts.get("open_counts", ()), facts.get("unread", ()))
         node.stated.update(facts.get("stated", ()))
     has_log = _take_kernel_log(node, name, text.text)
     is_known = facts is not None or has_log
@@ -274,26 +262,13 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
 
 
 def _take_kernel_log(node: _Node, name: str, text: str) -> bool:
-    if not _KERNEL.search(text):
+    log = node_log(text, node.name)
+    if log is None:
         return False
-    node.has_kernel_log = True
-    hosts = set(_KERNEL_HOST.findall(text)) - _NO_HOSTS
-    if len(hosts) == 1:  # a node that was renamed has two, and a log of several nodes is of no one
-        _merge(node, {"hosts": list(hosts)})
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not any(hint in line for hint in _HINTS):
-            continue
-        error = device_error(line)
-        if error is None and any(hint in line for hint in _ERRORS):
-            node.num_facts.add()
-            node.half_read.append(f"{name}:{number} (an error without its device or code)")
-        if error is not None and error.severity not in _CORRECTED:
-            fault = (
-                f"{error.code} fatal"
-                if error.severity == "fatal" and error.code.startswith(("xid:", "sxid:"))
-                else error.code
-            )
-            _merge(node, {"devices": [{"name": error.pci, "pci": error.pci, "faults": [fault]}]})
+    node.has_kernel_log |= log.is_of_node
+    node.half_read += [f"{name}{words}" for words in log.unread]
+    # A node that was renamed has two hosts, and a log of several nodes is of no one.
+    _merge(node, {"hosts": list(log.hosts) if len(log.hosts) == 1 else [], "devices": log.devices})
     return True
 
 
@@ -314,13 +289,14 @@ def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
         return True
     facts = {"software": fragment.facts.get("software")} if fragment.format == _KNOWN else fragment.facts
     _take_profile(node, text.name, facts, None if fragment.format == _KNOWN else fragment)
-    _take_counts(node, text.name, [remark.message for remark in fragment.remarks if remark.pointer == _COUNT])
+    counts = [remark.message for remark in fragment.remarks if remark.pointer == _COUNT]
+    _take_open(node, text.name, counts, [remark.message for remark in fragment.remarks if remark.is_unread])
     return True
 
 
-def _take_counts(node: _Node, name: str, reasons: Iterable[str]) -> None:
-    for reason in reasons:
-        node.open_counts.setdefault(f"{name} ({reason})")
+def _take_open(node: _Node, name: str, counts: Iterable[str], values: Iterable[str]) -> None:
+    node.open_counts |= dict.fromkeys(f"{name} ({reason})" for reason in counts)
+    node.half_read += [f"{name} ({value})" for value in values]
 
 
 def _take_profile(node: _Node, name: str, data: Any, fragment: Fragment | None = None) -> None:

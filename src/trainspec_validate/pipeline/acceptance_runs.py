@@ -50,7 +50,7 @@ class RunStream:
 def run_stream(path: Path, root: Path) -> RunStream | None:
     """A file below a directory of nodes as the stream of a training run, by its content; None for every other file.
 
-    One moment, such as the answer of an exporter, is no run, and neither are errors of the kernel.
+    One moment, such as the answer of an exporter, is no run, and neither are errors and states of devices.
     """
     try:
         found = detect(File(path, path.as_posix(), root.as_posix()))
@@ -63,7 +63,7 @@ def run_stream(path: Path, root: Path) -> RunStream | None:
 
 
 def _is_of_training(known: StreamFormat) -> bool:
-    return not known.snapshot and known.metrics != frozenset()
+    return not known.snapshot and not known.is_of_devices
 
 
 def _digest(path: Path) -> str:

@@ -53,6 +53,7 @@ from trainspec_validate.pipeline.unjudged import unexplained, unjudged_of, with_
 from trainspec_validate.pipeline.unpacked import one_run
 from trainspec_validate.rules import rules_of
 from trainspec_validate.system.boundary import InputError, UnreadableError, unreadable, untrusted, waiting
+from trainspec_validate.system.budget import OverLimitError
 
 if TYPE_CHECKING:
     from datetime import date
@@ -357,7 +358,12 @@ def _with_waivers(documents: DocumentSet, terms: Terms) -> tuple[DocumentSet, Wa
     file = documents.files[name]
     if file.kind is not None and file.kind != "Waivers":
         raise InputError(f"{name}: this is a {file.kind}; a waiver file is of kind Waivers")
-    return documents, WaiverFile(name, list(file.waivers), terms.settings_from)
+    waivers = WaiverFile(name, list(file.waivers), terms.settings_from)
+    try:
+        waivers.check()
+    except OverLimitError as error:
+        raise InputError(f"{name}: {error}") from error
+    return documents, waivers
 
 
 def _bind(

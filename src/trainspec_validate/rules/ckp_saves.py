@@ -19,6 +19,8 @@ from trainspec_validate.rules._policy import durable_interval_seconds, job_nodes
 BYTES_PER_PARAMETER = (12.0, 14.0)
 WEIGHT_BYTES = 2.0
 """Of a weight in 16 bits: a state with an optimizer has more."""
+_COPIES = ("model", "ema-weights", "outer-optimizer")
+"""Items of state that hold a value for each parameter."""
 SIZE_RANGE = (0.8, 1.5)
 RATE_TOLERANCE = 0.9
 UNIT_SLIP = 1000
@@ -147,14 +149,24 @@ def save_plausible(checkpoint: CheckpointPolicy, cluster: ClusterProfile) -> Ite
         yield Violation(at(checkpoint, "save", key), message, help_text)
     if save.bytes_per_parameter is None:
         yield from _size(checkpoint, *BYTES_PER_PARAMETER)
-    elif save.bytes_per_parameter <= WEIGHT_BYTES and "optimizer" in checkpoint.state.items:
-        message = (
-            f"{number(save.bytes_per_parameter)} bytes for each parameter hold the weights in 16 bits, and state.items "
-            "names the optimizer too"
-        )
-        help_text = "add what the optimizer keeps: 12 to 14 bytes in all with Adam and weights in 32 bits"
-        yield Violation(at(checkpoint, "save", "bytes_per_parameter"), message, help_text)
+    else:
+        yield from _too_few_bytes(checkpoint, save.bytes_per_parameter)
     yield from _tail(checkpoint)
+
+
+def _too_few_bytes(checkpoint: CheckpointPolicy, stated: float) -> Iterator[Violation]:
+    """Fewer bytes of a parameter than the copies of it in the state have in 16 bits, and the optimizer beyond them."""
+    copies = [item for item in checkpoint.state.items if item in _COPIES]
+    least, has_optimizer = WEIGHT_BYTES * len(copies), "optimizer" in checkpoint.state.items
+    if stated > least or (stated == least and not has_optimizer) or not (has_optimizer or len(copies) > 1):
+        return
+    optimizer = ", and state.items names the optimizer too" if has_optimizer else ""
+    held = f"{', '.join(copies)} alone {'takes' if len(copies) == 1 else 'take'} {number(least)} in 16 bits"
+    message = f"{number(stated)} bytes for each parameter, of which {held}{optimizer}"
+    help_text = "add what the optimizer keeps: 12 to 14 bytes in all with Adam and weights in 32 bits"
+    if not has_optimizer:
+        help_text = f"write {number(least)} or more, or take what is not saved out of state.items"
+    yield Violation(at(checkpoint, "save", "bytes_per_parameter"), message, help_text)
 
 
 def _tail(checkpoint: CheckpointPolicy) -> Iterator[Violation]:

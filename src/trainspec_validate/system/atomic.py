@@ -12,11 +12,12 @@ import re
 import secrets
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from trainspec_validate.system.neutral import hazard
+from trainspec_validate.system.process import placing
 
 LINK = "this is a link, and nothing is written through links; name what it leads to, or another file"
 LINK_ON_THE_WAY = "this is a link out of the working directory; name the place that it leads to"
@@ -31,14 +32,19 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def write_atomically(
-    path: str | os.PathLike[str], content: str | bytes, *, mode: int | None = None, overwrite: bool = True
+    path: str | os.PathLike[str],
+    content: str | bytes,
+    *,
+    mode: int | None = None,
+    overwrite: bool = True,
+    is_output: bool = True,
 ) -> None:
-    """Write a file, whole or not at all; text as UTF-8, with what UTF-8 cannot hold escaped.
+    """Write a file, whole or not at all, as `new_file`; text as UTF-8, with what UTF-8 cannot hold escaped.
 
     Raises:
         OSError: it cannot be written, is a link, or is there already and may not be overwritten.
     """
-    with new_file(path, mode=mode, overwrite=overwrite) as file:
+    with new_file(path, mode=mode, overwrite=overwrite, is_output=is_output) as file:
         file.write(content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content)
 
 
@@ -104,11 +110,14 @@ def _make_directories(directory: Path, made: list[Path]) -> None:
 
 
 @contextmanager
-def new_file(path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True) -> Iterator[BinaryIO]:
+def new_file(
+    path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True, is_output: bool = True
+) -> Iterator[BinaryIO]:
     """A file to write to, which takes its name at the end; where the body raises, the name keeps what it had.
 
     A file that is there keeps its permissions unless `mode` gives them. Devices, pipes and the standard streams have
-    nothing to keep: they are written as they are.
+    nothing to keep: they are written as they are. Once an output has its name, signals no longer end a program; what
+    a program writes for itself is no output.
 
     Raises:
         OSError: it cannot be written, is a link, or is there already and may not be overwritten.
@@ -119,7 +128,7 @@ def new_file(path: str | os.PathLike[str], *, mode: int | None = None, overwrite
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
     refuse_link(path)
     if there is None or stat.S_ISREG(there.st_mode):
-        yield from _beside(path, there, mode, overwrite=overwrite)
+        yield from _beside(path, there, mode, overwrite=overwrite, is_output=is_output)
         return
     with os.fdopen(_opened(path, there), "wb") as file:
         yield cast("BinaryIO", _Checked(file, path)) if standard_stream(path) else file
@@ -258,7 +267,9 @@ def _opened(path: Path, there: os.stat_result) -> int:
     return descriptor
 
 
-def _beside(path: Path, there: os.stat_result | None, mode: int | None, *, overwrite: bool) -> Iterator[BinaryIO]:
+def _beside(
+    path: Path, there: os.stat_result | None, mode: int | None, *, overwrite: bool, is_output: bool
+) -> Iterator[BinaryIO]:
     if there is not None and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
     new = path.with_name(f".trainspec-{secrets.token_hex(8)}")
@@ -269,7 +280,8 @@ def _beside(path: Path, there: os.stat_result | None, mode: int | None, *, overw
             yield file
             file.flush()
             _sync(file.fileno())
-        _put(new, path, overwrite=overwrite)
+        with placing() if is_output else nullcontext():
+            _put(new, path, overwrite=overwrite)
     except BaseException:
         new.unlink(missing_ok=True)
         raise

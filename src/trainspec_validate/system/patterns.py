@@ -11,6 +11,7 @@ from pathlib import Path
 
 WILDCARDS = frozenset("*?[")
 _PARTS = re.compile(r"\*\*/|\*\*|\*|\?|\[(?:![^\]/]+|[^\]/!][^\]/]*)\]|.", re.DOTALL)
+_SET = re.compile(r"\[(?:![^\]/]+|[^\]/!][^\]/]*)\]")
 _REMEMBERED = 65_536
 
 
@@ -37,38 +38,64 @@ class Pattern:
     """
 
     def __init__(self, pattern: str) -> None:
-        self._parts: list[str | _Set] = []
-        self._skipped = 0
-        self._skipped_two = 0
-        short = re.sub(r"\*{3,}", "**", re.sub(r"(?:\*\*/)+", "**/", pattern))
-        for part in _PARTS.findall(short):
-            bit = 1 << len(self._parts)
-            if part == "**/":
-                self._skipped |= bit  # to the place inside of it
-                self._skipped_two |= bit
-                self._parts += ["", part]
-                continue
-            if part in {"*", "**"}:
-                self._skipped |= bit
-            is_set = len(part) > 1 and part[0] == "["
-            negated = part[1:2] == "!"
-            self._parts.append(_Set(part[1 + negated : -1], negated) if is_set else part)
-        plain = next((at for at, char in enumerate(short) if char in WILDCARDS), len(short))
-        self._start = short[:plain]
-        self._moves: dict[str, tuple[int, int]] = {}
+        self._text = re.sub(r"\*{3,}", "**", re.sub(r"(?:\*\*/)+", "**/", pattern))
+        plain = next((at for at, char in enumerate(self._text) if char in WILDCARDS), len(self._text))
+        self._start = self._text[:plain]
+        bare = _SET.sub("?", self._text)
+        self._least = len(bare) - bare.count("*") - bare.count("/")
+        """No shorter name fits, so that long patterns are rarely read as a whole."""
+        self._places: _Places | None = None
         self.fits = lru_cache(_REMEMBERED)(self._fits)
 
     def _fits(self, name: str) -> bool:
         """Whether the whole name is one that the pattern means."""
-        if not name.startswith(self._start):
+        if len(name) < self._least or not name.startswith(self._start):
             return False
+        self._places = self._places or _Places(self._text)
+        return self._places.fit(name)
+
+
+class _Places:
+    """The places of a pattern, and where each character of a name leads from them."""
+
+    def __init__(self, text: str) -> None:
+        self._skipped = self._skipped_two = self._across = self._within = self._any = self._slash = 0
+        self._chars: dict[str, int] = {}
+        self._sets: list[tuple[int, _Set]] = []
+        self._moves: dict[str, tuple[int, int]] = {}
+        bit = 1
+        for part in _PARTS.findall(text):
+            if part == "**/":
+                self._skipped |= bit  # to the place inside of it
+                self._skipped_two |= bit
+                bit <<= 1
+                self._across |= bit
+                self._slash |= bit
+            elif part == "**":
+                self._skipped |= bit
+                self._across |= bit
+            elif part == "*":
+                self._skipped |= bit
+                self._within |= bit
+            elif part == "?":
+                self._any |= bit
+            elif len(part) > 1:
+                negated = part[1] == "!"
+                self._sets.append((bit, _Set(part[1 + negated : -1], negated)))
+            else:
+                self._chars[part] = self._chars.get(part, 0) | bit
+            bit <<= 1
+        self._end = bit
+
+    def fit(self, name: str) -> bool:
+        """Whether a name leads from the first place to the last."""
         places = self._closed(1)
         for char in name:
             stays, goes = self._moves.get(char) or self._move(char)
             places = self._closed((places & stays) | (places & goes) << 1)
             if not places:
                 return False
-        return bool(places >> len(self._parts) & 1)
+        return bool(places & self._end)
 
     def _closed(self, places: int) -> int:
         """The places, and those behind what may mean nothing."""
@@ -80,15 +107,11 @@ class Pattern:
 
     def _move(self, char: str) -> tuple[int, int]:
         """Where a character keeps its place, and where it leads on."""
-        stays = goes = 0
-        for at, part in enumerate(self._parts):
-            if isinstance(part, _Set):
-                goes |= part.holds(char) << at
-            elif part in {"**", "**/"} or (part == "*" and char != "/"):
-                stays |= 1 << at
-                goes |= (part == "**/" and char == "/") << at
-            elif part == char or (part == "?" and char != "/"):
-                goes |= 1 << at
+        is_slash = char == "/"
+        stays = self._across if is_slash else self._across | self._within
+        goes = self._chars.get(char, 0) | (self._slash if is_slash else self._any)
+        for bit, one in self._sets:
+            goes |= bit if one.holds(char) else 0
         if len(self._moves) < _REMEMBERED:
             self._moves[char] = stays, goes
         return stays, goes

@@ -14,6 +14,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -107,21 +108,63 @@ def fill_descriptors() -> None:
             os.open(os.devnull, os.O_RDWR)
 
 
+@dataclass(slots=True)
+class _Ending:
+    """What signals have done inside `ended_by_signals`."""
+
+    received: list[Terminated] = field(default_factory=list)
+    held: Terminated | None = None
+    """The first that came while an output took its name, or after."""
+    is_placed: bool = False
+    """Whether an output takes its name or has it."""
+
+
+_endings = list[_Ending]()
+"""Of the whole process, the innermost last."""
+
+
 @contextmanager
-def ended_by_signals() -> Iterator[list[Terminated]]:
+def placing() -> Iterator[None]:
+    """Inside, an output takes its name; from then on no signal ends the process, whose exit code says that it is there.
+
+    Signals are obeyed again where the body raises. A thread that is not the main one changes nothing.
+    """
+    if not _endings or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ending = _endings[-1]
+    before, ending.is_placed = ending.is_placed, True
+    try:
+        if ending.received:  # and was taken for something else
+            raise ending.received[0]
+        yield
+    except BaseException:
+        ending.is_placed = before
+        if ending.held is not None and not before:
+            ending.received.append(ending.held)
+            raise ending.held from None
+        raise
+
+
+@contextmanager
+def ended_by_signals(*, of_process: bool = False) -> Iterator[list[Terminated]]:
     """Turn the signals that end a process into `Terminated`, unless somebody ignores or handles them already.
 
     Gives the list of those that were received: one that interrupts a foreign library may be raised as an error of that
-    library, or not at all.
+    library, or not at all. `of_process` is for a process that ends next: where it has written an output, they are
+    ignored from then on.
     """
-    process, received = os.getpid(), list[Terminated]()
+    process, ending = os.getpid(), _Ending()
 
     def end(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != process:  # a copy of the process, which has nothing to clear up
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        received.append(Terminated(number))
-        raise received[-1]
+        if ending.is_placed:
+            ending.held = ending.held or Terminated(number)
+            return
+        ending.received.append(Terminated(number))
+        raise ending.received[-1]
 
     taken = dict[int, Any]()
     if threading.current_thread() is threading.main_thread():  # no other may set a handler
@@ -129,14 +172,16 @@ def ended_by_signals() -> Iterator[list[Terminated]]:
         handlers = {number: signal.getsignal(number) for number in numbers}
         unhandled = signal.SIG_DFL, signal.default_int_handler
         taken = {number: handler for number, handler in handlers.items() if handler in unhandled}
+    _endings.append(ending)
     for number in taken:
         signal.signal(number, end)
     try:
         with _unraised_in_silence():
-            yield received
+            yield ending.received
     finally:
         for number, handler in taken.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if of_process and ending.is_placed else handler)
+        _endings.remove(ending)
 
 
 @contextmanager

@@ -22,12 +22,14 @@ from trainspec_validate.checking.suppress.common import (
 )
 from trainspec_validate.documents.types import Waiver
 from trainspec_validate.model.finding import Finding, Pointer, Suppressed, SuppressionKind
+from trainspec_validate.system.budget import Limit
 from trainspec_validate.system.patterns import WILDCARDS, Pattern, find
 
 if TYPE_CHECKING:
     from datetime import date
 
 
+_MOST_WILDCARDS = Limit("a waiver file", 200_000, "wildcards in its patterns")
 _MOST_SEARCHED = 100
 """Patterns without a judged file that are looked up on the disk, to say that no file has such a name."""
 
@@ -40,6 +42,14 @@ class WaiverFile:
     waivers: Sequence[tuple[int, Waiver]]
     tree: str | None = None
     """A copy of another state of the working directory, that the file may be in."""
+
+    def check(self) -> None:
+        """Accept what it costs to hold each finding against each pattern.
+
+        Raises:
+            OverLimitError: the patterns have too many wildcards.
+        """
+        _MOST_WILDCARDS.check(sum(waiver.file.count(char) for _, waiver in self.waivers for char in WILDCARDS))
 
     @property
     def directory(self) -> str:

@@ -26,7 +26,7 @@ from trainspec_validate.checkpoints.pickle_code import code_of, lack_of_array
 from trainspec_validate.checkpoints.pickle_content import Content
 from trainspec_validate.checkpoints.pickles import NUMPY_START
 from trainspec_validate.checkpoints.programs import name_programs
-from trainspec_validate.checkpoints.unpacked import is_packed, unpacked
+from trainspec_validate.checkpoints.unpacked import is_damaged, is_packed, unpacked
 from trainspec_validate.checkpoints.view import Archive, Checkpoint
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.packings import PACKINGS, is_archive
@@ -45,6 +45,7 @@ _COMPRESSED = (
 )
 """Starts of gzip, Zstandard, bzip2, xz, LZMA, LZ4 and zlib."""
 _PACKED = "is compressed, and its content is looked into for code alone"
+_DAMAGED = "is compressed, and its data are cut or damaged"
 _PACKED_OTHERWISE = "is compressed, and its content is not looked into"
 _NOT_UNPACKED = "what is in a file of LZ4, or of Zstandard where zstandard is not installed"
 _ARRAY_NAMES = frozenset({".zarray", "zarr.json", "manifest.ocdbt", "attributes.json"})
@@ -122,17 +123,22 @@ def _not_followed(code: Content) -> Sequence[str]:
 
 def _code(checkpoint: Checkpoint, path: str, file: BinaryIO, start: bytes) -> Content:
     """The code of a file, unpacked where it is compressed, once or several times."""
+    outer = None
     for _ in range(_MOST_LAYERS):
         inner = unpacked(file, start)
         if inner is None:
             break
+        outer = outer or inner
         file, start = inner, inner.read(_START_BYTES)
         if start.startswith(_ZIP_START):
             checkpoint.note_functions(path, ["the pickles of a zip container that is compressed once more"])
     else:
         checkpoint.note_functions(path, [f"what is compressed more than {_MOST_LAYERS - 1} times"])
     file.seek(0)
-    return code_of(file)
+    code = code_of(file)
+    if outer is not None and is_damaged(outer) and not _is_of_data(checkpoint, path):
+        checkpoint.report("container", path, _DAMAGED)
+    return code
 
 
 def is_unloadable(path: str, why: str) -> bool:

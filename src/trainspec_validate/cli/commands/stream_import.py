@@ -15,12 +15,15 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.types.stream import encode_record
 from trainspec_validate.system.atomic import new_file
 from trainspec_validate.telemetry.formats import FORMATS, Given, Record
+from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.native import Placed
 
 KIND = "MetricStream"
 _NATIVE = "metric-stream"
 _PRINTED_AT_START = "megatron-arguments"
 """Format of a document that the program of a log prints before its first step."""
+_PROFILE_OF_STREAM = {"nvidia-smi-xml": "nvidia-smi-log-xml"}
+"""Formats of streams whose files also describe a machine, which is what they are read for where none is named."""
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -51,9 +54,7 @@ def found(
         document = is_document(name, inputs.head(path)) if kind and not kind.is_binary else ""
         if document and inputs.head(path).startswith(b"#!"):
             kind = None  # lines of a log in a script are comments or text of it
-        if kind and document == _PRINTED_AT_START:
-            terminal.tell(f"{path}: is read as {kind.name}; --format {document} reads its arguments")
-            document = ""
+        kind, document = _usual(path, kind, document)
         if kind and document and explicit:
             raise click.UsageError(f"{path} fits several formats: {document}, {kind.name}; name one with --format")
         if kind and not document:
@@ -66,6 +67,17 @@ def found(
             raise click.UsageError(f"streams and documents are two commands: {both}")
         return []
     return streams
+
+
+def _usual(path: str, kind: StreamFormat | None, document: str) -> tuple[StreamFormat | None, str]:
+    """What a file is read as that is a stream and a document, where one of them is usual; the other is told."""
+    if kind and document == _PRINTED_AT_START:
+        terminal.tell(f"{path}: is read as {kind.name}; --format {document} reads its arguments")
+        return kind, ""
+    if kind and document == _PROFILE_OF_STREAM.get(kind.name):
+        terminal.tell(f"{path}: is read as {document}; --format {kind.name} reads the errors of its devices")
+        return None, document
+    return kind, document
 
 
 def run(files: Sequence[Told], inputs: Inputs, given: Given, output: str | None, *, force: bool) -> int:

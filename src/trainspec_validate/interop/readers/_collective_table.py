@@ -27,6 +27,13 @@ _OPERATIONS = {
     "sendrecv": "send-receive",
 }
 _WRONG = "#wrong"
+_UNCHECKED = frozenset({"N/A", "-"})
+_ALL_UNCHECKED = ({"N/A"}, {"-"}, {"N/A", "-"})
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?")
+_MEASURED = frozenset({"time", "algbw", "busbw"})
+_TYPE = re.compile(r"(?:u?int(?:8|32|64)|half|float|double|bfloat16|bf16|fp?8\w{0,8}|float8\w{0,8})")
+"""Names of data types. Source: NVIDIA/nccl-tests, src/common.cu; ROCm/rccl-tests, src/common.cu."""
+_MAX_SHOWN = 40
 _FACTOR_TOLERANCE = 0.005
 _LEAST_PRINTED = 4.0
 """GB/s from which two printed decimals keep the ratio of two figures within 0.25 %."""
@@ -46,6 +53,8 @@ class Row:
     num_wrong: int
     is_exact: bool
     """True when both rates have digits enough for their ratio to be judged."""
+    is_unchecked: bool
+    """True when the program says that it did not check the data."""
 
 
 @dataclass(slots=True)
@@ -57,6 +66,8 @@ class Table:
     models: set[str] = field(default_factory=set)
     rows: list[Row] = field(default_factory=list)
     library: tuple[str, str] | None = None
+    unread: list[str] = field(default_factory=list)
+    """Rows with a value that cannot be, each with its line: nothing is read of them, or not this value."""
 
 
 def has_table(text: str) -> bool:
@@ -77,7 +88,7 @@ def tables(text: str) -> list[Table]:
         current = found[-1]
         program = _PROGRAM.search(line)
         starts = program or "Using devices" in line
-        if starts and current.rows:
+        if starts and (current.rows or current.unread):
             current = Table(library=current.library)
             found.append(current)
         if program:
@@ -87,7 +98,8 @@ def tables(text: str) -> list[Table]:
             columns = line.lstrip("# ").split()
         elif columns and not line.lstrip().startswith("#") and sum(len(t.rows) for t in found) < MAX_ROWS:
             current.rows.extend(_row(number, line.split(), columns))
-    return [table for table in found if table.rows]
+            current.unread.extend(_odd(number, line.split(), columns))
+    return [table for table in found if table.rows or table.unread]
 
 
 def _take_head(table: Table, line: str) -> None:
@@ -122,7 +134,26 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         bus * 1e9 if bus is not None else None,
         max((_count(cell) for cell, column in zip(cells, columns, strict=True) if column == _WRONG), default=0),
         min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
+        {cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG} in _ALL_UNCHECKED,
     )
+
+
+def _odd(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[str]:
+    """The values of a row that are no number and should be: of its size, and of what was measured."""
+    kind = columns.index("type")
+    if len(cells) <= kind or not _TYPE.fullmatch(cells[kind]):
+        return
+    if len(cells) != len(columns):
+        yield f"line {number}: {len(cells)} values for {len(columns)} columns"
+        return
+    for cell, column in zip(cells, columns, strict=True):
+        is_odd = (
+            (column in _MEASURED and _decimal(cell) is None)
+            or (column == "size" and not re.fullmatch(r"\d{1,18}", cell))
+            or (column == _WRONG and cell not in _UNCHECKED and not _NUMBER.fullmatch(cell))
+        )
+        if is_odd:
+            yield f"line {number}: {column} {cell[:_MAX_SHOWN]}"
 
 
 def _decimal(cell: str) -> float | None:
@@ -131,7 +162,7 @@ def _decimal(cell: str) -> float | None:
 
 def _count(cell: str) -> int:
     """A number as `%g` prints it: `5`, or `1.34218e+08`."""
-    return int(float(cell)) if re.fullmatch(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?", cell) else 0
+    return int(float(cell)) if _NUMBER.fullmatch(cell) else 0
 
 
 def operation(table: Table) -> str | None:

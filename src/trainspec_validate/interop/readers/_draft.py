@@ -30,6 +30,7 @@ class Draft:
         self._remarks: dict[str, tuple[int | None, dict[str, None], Pointer]] = {}
         self._derived: dict[Pointer, str] = {("node_groups", 0, "name"): "a label for the one node group"}
         self._num_more = 0
+        self._unread: set[str] = set()
         self._devices: list[dict[str, Any]] = []
         self.partial = False
         """Whether the source may show a part of the devices of the node."""
@@ -78,6 +79,15 @@ class Draft:
 
     def remark(self, message: str, line: int | None = None, *, about: str | None = None, pointer: Pointer = ()) -> None:
         """Records an oddity once, with the devices that it is about; beyond a hundred only their number is kept."""
+        self._remark(message, line, about, pointer)
+
+    def unread(self, value: str, line: int | None = None, *, about: str | None = None) -> None:
+        """Records a value that the source states and that cannot be, such as `memory NaN`."""
+        message = f"has a value that cannot be: {value}"
+        self._unread.add(message)
+        self._remark(message, line, about, ())
+
+    def _remark(self, message: str, line: int | None, about: str | None, pointer: Pointer) -> None:
         if message not in self._remarks and len(self._remarks) >= _MAX_REMARKS:
             self._num_more += 1
             return
@@ -88,11 +98,12 @@ class Draft:
     def fragment(self, format_name: str, text: ForeignText) -> Fragment:
         """Everything recorded, as the fragment of a text."""
         remarks = [
-            Remark(f"{shown(list(names))}: {message}" if names else message, line, pointer)
+            Remark(f"{shown(list(names))}: {message}" if names else message, line, pointer, message in self._unread)
             for message, (line, names, pointer) in self._remarks.items()
         ]
         if self._num_more:
-            remarks.append(Remark(f"{self._num_more:,} more remarks are left out"))
+            has_unread = len(self._unread) > len(self._unread.intersection(self._remarks))
+            remarks.append(Remark(f"{self._num_more:,} more remarks are left out", is_unread=has_unread))
         return Fragment(
             kind="ClusterProfile",
             format=format_name,

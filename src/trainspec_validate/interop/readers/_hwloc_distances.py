@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _nvlink, _pci
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 from trainspec_validate.interop.readers._links import meshed
+from trainspec_validate.system import xml
 
 _TAGS = frozenset({"distances2", "distances2hetero"})
 _TECHNOLOGIES = {"NVLinkBandwidth": "nvlink", "XGMIBandwidth": "xgmi"}

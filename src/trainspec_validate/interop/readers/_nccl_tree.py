@@ -9,8 +9,9 @@ from trainspec_validate.interop.readers import _pci
 from trainspec_validate.interop.readers._accelerators import Match, by_device
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int
 from trainspec_validate.interop.readers._node import Device, Node, check_size
-from trainspec_validate.interop.xml import Element
+from trainspec_validate.interop.readers._query import unread
 from trainspec_validate.model.catalog import links
+from trainspec_validate.system.xml import Element
 
 _SLIP_MEGABITS = 4_000_000
 _SLOW_MEGABITS = 10_000
@@ -163,8 +164,19 @@ def _accelerator(item: Element, gpu: Element | None, above: _Above, position: in
     )
     if item.get("link_width") == "0" or item.attributes.get("link_speed") == "":
         draft.remark("link_width 0 or an empty link_speed: the virtual machine hides the slots", item.line)
+    _check_slot(item, device, draft)
     identity = (_pci.identifier(item.get("vendor")), _pci.identifier(item.get("device")))
     return Accelerator(device, above.place, item.get("busid"), identity, by_device(*identity), gpu, above.top)
+
+
+def _check_slot(item: Element, device: Device, draft: Draft) -> None:
+    speed, width = item.get("link_speed") or "Unknown", item.get("link_width")
+    values = {
+        "link_speed": (speed, device.link_generation or speed.startswith("Unknown")),
+        "link_width": (width, device.link_num_lanes or width == "0"),
+    }
+    for value in unread(values):
+        draft.unread(value, item.line, about=device.name)
 
 
 def _lowest_above(above: _Above) -> int | None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText
+from trainspec_validate.interop.readers import _pci
 from trainspec_validate.interop.readers._accelerators import Match, by_product
 from trainspec_validate.interop.readers._counted import Counted
-from trainspec_validate.interop.readers._draft import COUNT, MAX_DEVICES, Draft, as_name, plain_float
+from trainspec_validate.interop.readers._draft import COUNT, MAX_DEVICES, Draft, as_name, plain_float, plain_int
 from trainspec_validate.interop.readers._node import Device, Node, describe
 from trainspec_validate.interop.readers._products import accelerator_model
 
 _FACTORS = {"": 1.0, "B": 1.0, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(|B|KiB|MiB|GiB|TiB)\s*", re.ASCII)
+_ABSENT = re.compile(
+    r"\W*(?:n/?a|not (?:supported|available|found|active)|none|unknown|insufficient permissions|"
+    r"requested functionality has been deprecated)?\W*",
+    re.IGNORECASE,
+)
+"""What tools print in the place of a value that a device does not have, or that they may not read."""
+_MAX_SHOWN = 60
 _WATTS = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,4})?)\s*W?\s*", re.ASCII)
 
 
@@ -34,6 +42,46 @@ class Listed:
     """Identifier of the device in the list."""
     partitioned: bool | None = None
     """Whether it is divided into instances or partitions."""
+    unread: tuple[str, ...] = ()
+    """Values that the tool states and that cannot be, such as `memory NaN MiB`."""
+
+    def measured(  # noqa: PLR0913 (the figures that a tool can print of a device)
+        self,
+        *,
+        memory: str | None = None,
+        memory_unit: str = "B",
+        power: str | None = None,
+        default_power: str | None = None,
+        generation: str | None = None,
+        lanes: str | None = None,
+    ) -> Listed:
+        """The device with its figures, as the tool prints them; the generation as a number or as a link speed."""
+        found = replace(
+            self,
+            memory_bytes=size(memory, memory_unit) or None,
+            power_watts=watts(power),
+            default_power_watts=watts(default_power),
+            link_generation=plain_int(generation, 1, 10) or _pci.generation(generation),
+            link_num_lanes=_pci.lanes(lanes),
+        )
+        values = {
+            "memory": (memory, found.memory_bytes),
+            "power limit": (power, found.power_watts),
+            "default power limit": (default_power, found.default_power_watts),
+            "link generation": (generation, found.link_generation),
+            "link width": (lanes, found.link_num_lanes),
+        }
+        return replace(found, unread=unread(values))
+
+
+def unread(values: Mapping[str, tuple[str | None, object]]) -> tuple[str, ...]:
+    """Stated values of which nothing was read: by name, the text and what was read of it.
+
+    >>> unread({"memory": ("NaN MiB", None), "power": ("[N/A]", None), "lanes": ("16", 16), "clock": ("0 MHz", 0.0)})
+    ('memory NaN MiB', 'clock 0 MHz')
+    """
+    stated = ((name, text) for name, (text, value) in values.items() if text is not None and not value)
+    return tuple(f"{name} {text.strip()[:_MAX_SHOWN]}" for name, text in stated if not _ABSENT.fullmatch(text[:200]))
 
 
 def start(text: ForeignText) -> str:
@@ -78,6 +126,9 @@ def write(draft: Draft, devices: Sequence[Listed], *, missing: str, counted: Cou
     num_dies = accelerator_model(draft, matches, how[:300]) if devices else 1
     firsts = range(len(devices)) if counted is None else counted.firsts
     accelerators = [devices[position] for position in firsts]
+    for one in accelerators:
+        for value in one.unread:
+            draft.unread(value, one.line, about=one.name)
     _one_by_one(draft, accelerators, [matches[position] for position in firsts])
     node = Node(tuple(_device(k, one) for k, one in enumerate(accelerators)), ())
     draft.group_unknown("nics", reason="the tool lists accelerators alone")

@@ -6,13 +6,13 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers import _pci, _query
+from trainspec_validate.interop.readers import _query
 from trainspec_validate.interop.readers._counted import counted
-from trainspec_validate.interop.readers._draft import MAX_DEVICES, Draft, plain_int
+from trainspec_validate.interop.readers._draft import MAX_DEVICES, Draft
 from trainspec_validate.interop.readers._matrix import plain_lines
 from trainspec_validate.interop.readers._query import Listed, start
+from trainspec_validate.system import xml
 from trainspec_validate.system.boundary import words_of
 
 _MISSING = "the tool was not asked for it"
@@ -91,18 +91,21 @@ def _rows(lines: Sequence[str], keys: Sequence[str]) -> Iterator[tuple[int, dict
 
 def _nvidia_row(row: Mapping[str, str], number: int) -> Listed:
     """The largest link that device and slot can have: an idle device runs a slower one to save power."""
+    power = row.get("power.limit") or row.get("enforced.power.limit")
     return Listed(
         product=row.get("name") or row.get("gpu_name"),
-        memory_bytes=_query.size(row.get("memory.total"), "MiB"),
-        power_watts=_query.watts(row.get("power.limit") or row.get("enforced.power.limit")),
-        default_power_watts=_query.watts(row.get("power.default_limit")),
-        link_generation=plain_int(row.get("pcie.link.gen.max"), 1, 10),
-        link_num_lanes=_pci.lanes(row.get("pcie.link.width.max")),
         line=number,
         name=next(
             (row[key] for key in _IDENTITIES if row.get(key)), f"GPU {row['index']}" if row.get("index") else None
         ),
         partitioned={"Enabled": True, "Disabled": False}.get(row.get("mig.mode.current", "")),
+    ).measured(
+        memory=row.get("memory.total"),
+        memory_unit="MiB",
+        power=power,
+        default_power=row.get("power.default_limit"),
+        generation=row.get("pcie.link.gen.max"),
+        lanes=row.get("pcie.link.width.max"),
     )
 
 
@@ -156,12 +159,13 @@ def _nvidia_element(gpu: xml.Element) -> Listed:
     defaults = [_text(gpu, section, "default_power_limit") for section in ("gpu_power_readings", "power_readings")]
     return Listed(
         product=_text(gpu, "product_name"),
-        memory_bytes=_query.size(_text(gpu, "fb_memory_usage", "total")),
-        power_watts=_query.watts(next((limit for limit in limits if limit), None)),
-        default_power_watts=_query.watts(next((limit for limit in defaults if limit), None)),
-        link_generation=plain_int(_text(gpu, *slot, "pcie_gen", "max_link_gen"), 1, 10),
-        link_num_lanes=_pci.lanes(_text(gpu, *slot, "link_widths", "max_link_width")),
         line=gpu.line,
+    ).measured(
+        memory=_text(gpu, "fb_memory_usage", "total"),
+        power=next((limit for limit in limits if limit), None),
+        default_power=next((limit for limit in defaults if limit), None),
+        generation=_text(gpu, *slot, "pcie_gen", "max_link_gen"),
+        lanes=_text(gpu, *slot, "link_widths", "max_link_width"),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers import _pci, _query
+from trainspec_validate.interop.readers import _query
 from trainspec_validate.interop.readers._draft import Draft
 from trainspec_validate.interop.readers._matrix import plain_lines
 from trainspec_validate.interop.readers._query import Listed, start
@@ -87,9 +87,9 @@ def read_rocm(text: ForeignText) -> Fragment:
 
 def _rocm_device(fields: Mapping[str, str]) -> Listed:
     product = next((fields[key] for key in ("card series", "card model", "device name") if _is_name(fields, key)), None)
-    power = fields.get("max graphics package power (w)")
-    memory = _query.size(fields.get("vram total memory (b)"))
-    return Listed(product, memory, _query.watts(power), partitioned=_partitioned(fields.get("compute partition")))
+    return Listed(product, partitioned=_partitioned(fields.get("compute partition"))).measured(
+        memory=fields.get("vram total memory (b)"), power=fields.get("max graphics package power (w)")
+    )
 
 
 def _partitioned(mode: str | None) -> bool | None:
@@ -140,14 +140,14 @@ def read_amd(text: ForeignText) -> Fragment:
 
 
 def _amd_device(fields: Mapping[str, str], number: int) -> Listed:
-    memory = re.fullmatch(r"([0-9]{1,12}) MB", fields.get("SIZE", ""))
     return Listed(
         product=fields.get("MARKET_NAME"),
-        memory_bytes=float(memory[1]) * 2**20 if memory else None,
-        power_watts=_query.watts(fields.get("SOCKET_POWER") or fields.get("MAX_POWER")),
-        link_generation=_pci.generation(fields.get("MAX_PCIE_SPEED")),
-        link_num_lanes=_pci.lanes(fields.get("MAX_PCIE_WIDTH")),
         line=number,
         name=fields.get("BDF"),
         partitioned=_partitioned(fields.get("ACCELERATOR_PARTITION") or fields.get("COMPUTE_PARTITION")),
+    ).measured(
+        memory=re.sub(r"\bMB$", "MiB", fields.get("SIZE", "")),  # which the tool prints for 2**20 bytes
+        power=fields.get("SOCKET_POWER") or fields.get("MAX_POWER"),
+        generation=fields.get("MAX_PCIE_SPEED"),
+        lanes=fields.get("MAX_PCIE_WIDTH"),
     )

@@ -79,7 +79,7 @@ class Reader:
         if programs:
             # Launchers stand before the program that they start.
             found.options[PROGRAM] = [Option(programs[-1].text.rpartition("/")[2], programs[-1].line)]
-            found.options[LAUNCHER] = self._launchers(words)
+            found.options[LAUNCHER] = self._launchers(words, found)
         elif command := command_of([word.text for word in words]):
             found.options[COMMAND] = [Option(command, words[0].line)]
         for name, line, values in self._grouped(words, found):
@@ -94,10 +94,11 @@ class Reader:
         texts = self.script.choices.flat(value)[0] if has_marks(value) else ()
         return any(word.startswith("--") for text in texts for word in cut_words(text.text)[1:])
 
-    def _launchers(self, words: list[Word]) -> Possible:
-        """What may start the program, in every branch."""
+    def _launchers(self, words: list[Word], whole: Found) -> Possible:
+        """What may start the program, in every branch; the options of it are noted."""
         end = next(k for k, word in enumerate(words) if word.text.endswith(".py"))
         texts, more = self.script.choices.flat(" ".join(word.text for word in words[:end]))
+        whole.launched |= {name.replace("-", "_") for text in texts for name in _NAMED.findall(text.text)}
         found = [Option(launcher_of(text.text), words[0].line) for text in texts]
         return distinct([*found, Option(MORE, words[0].line)] if more else found)
 
@@ -334,6 +335,9 @@ def options_of_script(text: str, pattern: re.Pattern[str], fewest: int) -> Start
     if inside is not None and _LISTED_WORDS.search(text):
         return inside
     plain = _options_of(text, pattern, fewest)
+    if inside is None is plain and (unread := script_of(text).unread):
+        line, words = unread[0]
+        raise ForeignFormatError(words, line, help="give the script that runs it")
     return max((inside, plain), key=lambda started: _num_fitting(started, pattern))
 
 
@@ -417,6 +421,8 @@ def tell_outside(draft: Draft, script: Script, found: Found) -> None:
             "the line begins with an option and is of no command: a comment or a missing \\ ended the one above it"
         )
         draft.remark(message, line)
+    for line, words in script.unread:
+        draft.remark(words, line)
     if found.outside:
         words = ", ".join(script.choices.shown(word) for word in sorted(found.outside)[:MAX_LISTED])
         draft.remark(f"further options may come from outside the script: {words}", min(found.outside.values()))

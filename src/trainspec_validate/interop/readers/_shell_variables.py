@@ -115,6 +115,8 @@ class Script:
     choices: Choices = field(default_factory=Choices)
     sourced: list[tuple[str, int]] = field(default_factory=list)
     """Files that the script reads in, with the line."""
+    unread: list[tuple[int, str]] = field(default_factory=list)
+    """Lines of documents that start a program and are not read, each with the reason."""
     scopes: list[Scope] = field(default_factory=lambda: [{}])
     functions: dict[str, tuple[tree.Body | None, ...]] = field(default_factory=dict)
     """Definitions that each function may have; None where it may not be defined."""

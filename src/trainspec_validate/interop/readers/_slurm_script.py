@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_documents import with_read_documents
+from trainspec_validate.interop.readers._shell_run_documents import with_run_documents
 from trainspec_validate.interop.readers._shell_variables import Script
 from trainspec_validate.interop.readers._slurm_sizes import OPEN, slurm_sizes
 
@@ -25,4 +26,7 @@ def script_of(text: str) -> Script:
     sizes = slurm_sizes(text)
     known = {key: size for key, size in sizes.items() if size != OPEN}
     named = {name: known[key] for key, names in _SLURM_NAMES.items() if key in known for name in names}
-    return read_script(with_read_documents(text), named)
+    whole, unread = with_run_documents(with_read_documents(text))
+    script = read_script(whole, named)
+    script.unread.extend(unread)
+    return script

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _hwloc_distances as distances
@@ -14,6 +13,8 @@ from trainspec_validate.interop.readers._accelerators import Match, by_device, b
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_float, plain_int
 from trainspec_validate.interop.readers._node import Device, Node, check_size, describe
 from trainspec_validate.interop.readers._products import accelerator_model
+from trainspec_validate.interop.readers._query import unread
+from trainspec_validate.system import xml
 
 NAME = "hwloc-xml"
 _OPENFABRICS = {"2": frozenset({"3"}), "3": frozenset({"32"})}
@@ -64,7 +65,10 @@ def read(text: ForeignText) -> Fragment:
         num_dies = accelerator_model(draft, matches, how, identities)
         for k, (entry, match) in enumerate(zip(gpus, matches, strict=True)):
             model = match.model if match is not None else None
-            draft.device(k, name=entry.item.get("pci_busid"), model=model, memory_bytes=_memory(entry))
+            name, memory = entry.item.get("pci_busid"), _memory(entry)
+            draft.device(k, name=name, model=model, memory_bytes=memory)
+            for value in unread({"memory in KiB": (_kibibytes(entry), memory)}):
+                draft.unread(value, entry.item.line, about=name)
     node = _node(gpus, nics, version)
     _slots(gpus, draft)
     describe(draft, node, num_dies=num_dies)
@@ -190,9 +194,13 @@ def _match(entry: _Pci) -> Match | None:
 
 def _memory(entry: _Pci) -> float | None:
     """Bytes of the memory of an accelerator, which the export has in KiB."""
-    infos = _infos(entry.item)
-    kibibytes = plain_float(infos.get("CUDAGlobalMemorySize") or infos.get("RSMIVRAMSize"), 1e5, 1e11)
+    kibibytes = plain_float(_kibibytes(entry), 1e5, 1e11)
     return None if kibibytes is None else kibibytes * 1024
+
+
+def _kibibytes(entry: _Pci) -> str | None:
+    infos = _infos(entry.item)
+    return infos.get("CUDAGlobalMemorySize") or infos.get("RSMIVRAMSize")
 
 
 def _node(gpus: list[_Pci], nics: list[_Pci], version: str) -> Node:

@@ -10,7 +10,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._huggingface_weights import leave_frozen_open
 from trainspec_validate.interop.readers._launched_ranks import started_ranks
 from trainspec_validate.interop.readers._megatron_count import count_biases
-from trainspec_validate.interop.readers._megatron_deepspeed import settle
+from trainspec_validate.interop.readers._megatron_deepspeed import FORK, settle
 from trainspec_validate.interop.readers._megatron_defaults import (
     drop_after_exit,
     drop_all_defaults,
@@ -18,6 +18,7 @@ from trainspec_validate.interop.readers._megatron_defaults import (
     drop_model_defaults,
     leave_foreign_model_open,
 )
+from trainspec_validate.interop.readers._megatron_fork import sign_of_a_fork
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
@@ -110,7 +111,7 @@ def read(text: ForeignText) -> Fragment:
         why = "no command has arguments of Megatron-LM"
         raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
     _refuse_idle(started)
-    own = _OF_ANOTHER if _in_underscores(text.text) else ""
+    own, fork = _signs(started, text)
     named = started.values.get("deepspeed_config")
     written = written_mapping(started.script, text.text, named) if isinstance(named, str) else {}
 
@@ -118,7 +119,7 @@ def read(text: ForeignText) -> Fragment:
         draft = started.draft(values)
         write_plan(draft)
         write_megatron(draft)
-        _drop_defaults(draft, draft.word(PROGRAM), own)
+        _drop_defaults(draft, draft.word(PROGRAM), own, fork)
         settle(draft, ARGUMENTS, written)
         drop_after_exit(draft)
         drop_from_checkpoint(draft)
@@ -139,8 +140,21 @@ def read(text: ForeignText) -> Fragment:
     return draft.fragment("megatron-arguments", text)
 
 
-def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
-    """Leave open what a program other than Megatron-LM's own decides; `own` says that the options are of another."""
+def _signs(started: Started, text: ForeignText) -> tuple[str, str]:
+    """Why the options are those of another program, and what shows that the program is one of a fork, or empty."""
+    own = _OF_ANOTHER if _in_underscores(text.text) else ""
+    return own, sign_of_a_fork(started.values, text, started.found.launched)
+
+
+def _drop_defaults(draft: Draft, program: str | None, own: str, fork: str) -> None:
+    """Leave open what a program other than Megatron-LM's own decides.
+
+    Args:
+        draft: what was read.
+        program: the name of the program.
+        own: why the options are those of another program, or empty.
+        fork: what shows that the program is one of a fork, or empty.
+    """
     if own or not program:
         drop_all_defaults(draft, own or _NO_PROGRAM)
     elif not _OWN.search(program):
@@ -152,6 +166,9 @@ def _drop_defaults(draft: Draft, program: str | None, own: str) -> None:
     elif not _ENTRIES.fullmatch(program):
         drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
         drop_all_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs, and may have other defaults")
+    elif fork:
+        kept = [at for at, how in draft.derived.items() if FORK in how]
+        drop_all_defaults(draft, f"{fork}: {program[:60]} is of a fork, which may have other defaults", kept)
 
 
 def _refuse_idle(started: Started) -> None:

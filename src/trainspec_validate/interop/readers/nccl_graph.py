@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 from trainspec_validate.interop.readers._node import PATHS
+from trainspec_validate.system import xml
 
 NAME = "nccl-graph-xml"
 _NVLS = 5

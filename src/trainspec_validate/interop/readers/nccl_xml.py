@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers import _nvlink, _pci
@@ -16,6 +15,7 @@ from trainspec_validate.interop.readers._nccl_tree import Accelerator, Survey, s
 from trainspec_validate.interop.readers._node import describe
 from trainspec_validate.interop.readers._products import accelerator_model
 from trainspec_validate.model.catalog import pcie_bandwidth
+from trainspec_validate.system import xml
 
 NAME = "nccl-topology-xml"
 _MAX_LIBRARY_ELEMENTS = 256
@@ -148,7 +148,10 @@ def _collect(accelerators: Sequence[Accelerator], draft: Draft) -> _Links | None
             continue
         for link in accelerator.gpu.children:
             count = plain_int(link.get("count"), 1, 1024)
-            if link.tag not in {"nvlink", "xgmi"} or count is None:
+            if link.tag not in {"nvlink", "xgmi"}:
+                continue
+            if count is None:
+                draft.unread(f"count {link.get('count')} of a link", link.line)
                 continue
             technologies.add(link.tag)
             target = positions.get((link.get("target") or "").lower())

@@ -65,6 +65,9 @@ _ACTIVATIONS = ("bilinear", "geglu", "gelu", "glu", "mish", "reglu", "relu", "si
 """Source: EleutherAI/gpt-neox@ea7aefd8:megatron/model/activations.py."""
 _GATED = frozenset({"geglu", "reglu", "swiglu", "bilinear", "glu"})
 
+PRECISION = "EleutherAI/gpt-neox@ea7aefd8:megatron/neox_arguments/arguments.py"
+_SWITCHES = {"fp16": "fp16.enabled", "bfloat16": "bf16.enabled"}
+"""What `precision` sets in the settings of DeepSpeed. Source: PRECISION, `calculate_derived`."""
 _BUCKET = ("communication", "bucket_bytes")
 
 
@@ -107,11 +110,11 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
     own = _settings(source)
     each = {**others, **own}
     values = {name: value for name, (_, value) in each.items()}
-    origins = {name: written for name, (written, _) in each.items()}
-    lines = _lines(lines_in(source), {name: written for name, (written, _) in own.items()})
+    origins = {**_switches(each), **{name: written for name, (written, _) in each.items()}}
+    lines = _lines(lines_in(source), {**_switches(own), **{name: written for name, (written, _) in own.items()}})
 
     def make(given: dict[str, Any]) -> Draft:
-        draft = Draft(_with_bf16(given), lines, origins)
+        draft = Draft(_with_precision(_with_bf16(given)), lines, origins)
         _deepspeed_plan.write_plan(draft)
         draft.unknown.pop(("parallelism", "pipeline"), None)
         _write_model(draft)
@@ -152,6 +155,22 @@ def _with_bf16(given: dict[str, Any]) -> dict[str, Any]:
     if str(given.get("fp16.type")).casefold() not in {"bfloat16", "bf16"}:
         return given
     return {(f"bf16.{name[5:]}" if name.startswith("fp16.") else name): value for name, value in given.items()}
+
+
+def _switches(each: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
+    """The switches of DeepSpeed that `precision` sets, with its name."""
+    return dict.fromkeys(_SWITCHES.values(), each["precision"][0]) if "precision" in each else {}
+
+
+def _with_precision(given: dict[str, Any]) -> dict[str, Any]:
+    """The values with the switch of DeepSpeed that `precision` sets.
+
+    It enables a section `fp16` whatever that says; a section `bf16` that is there stays as it is (PRECISION).
+    """
+    switch = _SWITCHES.get(str(given.get("precision")))
+    is_half = switch == "fp16.enabled" and not given.get("bf16.enabled")
+    is_brain = switch == "bf16.enabled" and not any(name.startswith(("fp16.", "bf16.")) for name in given)
+    return {**given, switch: True} if switch and (is_half or is_brain) else given
 
 
 def _lines(find: Lines, origins: Mapping[str, str]) -> Lines:
@@ -318,12 +337,12 @@ def _write_width(draft: Draft, gate: str | None, hidden: int | None) -> None:
 
 
 def _write_precision(draft: Draft) -> None:
-    """`precision` stands for the sections of DeepSpeed where these are left out."""
+    """`precision` sets the switches of DeepSpeed where these are left out; other words than its own stay open."""
     word = draft.word("precision")
-    stated = any(draft.values.get(f"{name}.enabled") is not None for name in ("fp16", "bf16"))
-    if word and not stated:
+    stated = [_SWITCHES[word]] if word in _SWITCHES else [*_SWITCHES.values()]
+    if word and word != "fp32" and not any(draft.values.get(name) for name in stated):
         keys = ("compute", "parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
-        why = f"precision is {word[:40]}, and no section of DeepSpeed says how"
+        why = f"precision is {word[:40]}, and no section of DeepSpeed enables it"
         draft.drop([("precision", key) for key in keys], why)
     if draft.flag("fp32_allreduce"):
         draft.put(("precision", "reduction"), "fp32", "fp32_allreduce")

@@ -22,6 +22,8 @@ STALL = 5.0
 STALL_SECONDS = 60.0
 FEWEST_BEFORE = 20
 """Reports before a stall, and before a change of the unit."""
+FEWEST_LONG = 5
+"""Reports among which one that takes minutes, and several times as long as any other, is a stall."""
 UNIT = 0.01
 """Share of the median of a step that no step is faster than: the units of programs are a thousandfold apart."""
 
@@ -68,7 +70,7 @@ def long_report(run: RunView, series: JobSeries, part: Any) -> Slowness | None:
     Steps with an evaluation, and the reports around them, are longer by what it takes.
     """
     for piece in _ascending(run, series, _usable(series, part)):
-        if len(piece) < FEWEST_BEFORE:
+        if len(piece) < FEWEST_LONG:
             continue
         values = np.asarray(series.value[piece])
         longest = int(np.argmax(values[1:])) + 1

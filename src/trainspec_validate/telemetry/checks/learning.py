@@ -14,6 +14,7 @@ from trainspec_validate.telemetry.checks._words import counted, damaged, few, nu
 from trainspec_validate.telemetry.view.run_view import JobSeries, RunView
 
 LOSS, RATE, SKIPPED = "train.loss.mean", "train.learning_rate", "train.step.skipped"
+NORM = "train.gradient.norm"
 FEWEST = 6
 """Reports of a loss from which its course is judged; that they are finite is judged of any number."""
 EXPLOSION = 10.0
@@ -53,7 +54,8 @@ def finite_end(run: RunView) -> Iterator[Violation]:
     if not lost and not any(len(_of_last_attempt(run, series)) >= EXPLOSION_REPORTS for series in losses):
         raise NotApplicable(f"fewer than {EXPLOSION_REPORTS} reports of {LOSS} in the last attempt")
     yield from few(
-        _violation(series, tail, f"is not finite in {counted(len(tail), 'report')} to the end") for series, tail in lost
+        _violation(series, tail, f"{_lost(series, tail)} in {counted(len(tail), 'report')} to the end")
+        for series, tail in lost
     )
 
 
@@ -95,6 +97,11 @@ def _lost_losses(run: RunView) -> list[tuple[JobSeries, Any]]:
     return [(series, tail) for series, tail in lost if _num_skipped(run, series, tail) < len(tail)]
 
 
+def _lost(series: JobSeries, tail: Any) -> str:
+    is_finite = np.isfinite(np.asarray(series.value)[tail])
+    return f"is 0 where {NORM} is not a number," if is_finite.all() else "is not finite"
+
+
 def _holds_last_reports(run: RunView, series: JobSeries, tail: Any) -> bool:
     """Whether these are the last three reports of the last attempt, or all that it has."""
     return 0 < min(EXPLOSION_REPORTS, len(_of_last_attempt(run, series))) <= len(tail)
@@ -109,8 +116,21 @@ def _of_last_attempt(run: RunView, series: JobSeries) -> Any:
 def _bad_tail(run: RunView, series: JobSeries) -> Any:
     """Places of the last reports that are not finite, up to the last report."""
     mine = _of_last_attempt(run, series)
-    good = np.flatnonzero(np.isfinite(np.asarray(series.value)[mine]))
+    good = np.flatnonzero((np.isfinite(np.asarray(series.value)) & ~_is_hidden(run, series))[mine])
     return mine[int(good[-1]) + 1 if len(good) else 0 :]
+
+
+def _is_hidden(run: RunView, series: JobSeries) -> Any:
+    """Which losses are 0 beside a gradient norm that is not a number: they were no numbers either.
+
+    A program that leaves such losses out of its mean reports the mean of none, as that of Hugging Face does by
+    default (`logging_nan_inf_filter`, huggingface/transformers, src/transformers/training_args.py).
+    """
+    hidden = np.zeros(len(series), dtype=bool)
+    for norm in (each for each in run.job.values() if each.key.metric == NORM):
+        bad = np.isnan(np.asarray(norm.value))
+        hidden |= np.isin(series.time_us, norm.time_us[bad])
+    return hidden & (np.asarray(series.value) == 0)
 
 
 def _num_skipped(run: RunView, series: JobSeries, tail: Any) -> float:

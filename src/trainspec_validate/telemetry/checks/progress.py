@@ -75,7 +75,26 @@ def step_advance(run: RunView) -> Iterator[Violation]:
     help_text = advice(run, "write each completed step", of_header)
     trails = [trail for trail in run.trails_of(Trouble.STEP_JUMP) if trail.key.metric == STEPS]
     yield from violations_of(trails, message, help_text)
+    yield from few(_falling_records(known))
     yield from few(_starts_beyond(run, known))
+
+
+def _falling_records(known: Progress) -> Iterator[Violation]:
+    """Records whose step is below that of the record before, while the count that they hold grows."""
+    series = known.series
+    steps, times = np.asarray(series.step), np.asarray(series.time_us)
+    is_together = np.diff(np.asarray(series.attempt)) == 0
+    is_fall = (np.diff(steps) < 0) & (steps[1:] >= 0) & (np.diff(known.steps) > 0) & (np.diff(times) >= 0)
+    for after in (np.flatnonzero(is_together & is_fall) + 1).tolist():
+        before = after - 1
+        yield Violation(
+            series.location(after),
+            f"the step of the record falls from {steps[before]:,} to {steps[after]:,}, while {STEPS} grows from "
+            f"{known.steps[before]:,} to {known.steps[after]:,}",
+            "write the optimizer steps that are completed as the step of each record",
+            Evidence(STEPS, first_time_us=int(times[before]), last_time_us=int(times[after])),
+            related=((series.location(before), "the record before"),),
+        )
 
 
 def _starts_beyond(run: RunView, known: Progress) -> Iterator[Violation]:

@@ -30,8 +30,8 @@ AT_ONCE_BYTES = 32_000_000
 """A run up to this size is read as a whole and put in order before it is folded."""
 
 
-_LEFT = frozenset({"rank", "unread"})
-"""Kinds of losses that are lines with values of a step."""
+_LEFT = frozenset({"rank", "device", "unread"})
+"""Kinds of losses that are lines with values of a step, and devices without any value."""
 _MOST_AT_ONCE = 4_000_000
 """Records and values that are held at once, however well they were compressed."""
 _EVENT_WEIGHT = 20

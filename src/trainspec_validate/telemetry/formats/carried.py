@@ -49,6 +49,13 @@ TRAINER_METRICS = frozenset(
     {"train.step.count", "train.loss.mean", "train.evaluation.loss", "train.learning_rate", "train.gradient.norm"}
 )
 NEMO_METRICS = (NANOGPT_METRICS - {"train.evaluation.loss"}) | {"train.learning_rate", "train.flops.utilization"}
+SMI_METRICS = frozenset(
+    {
+        *("hw.errors", "hw.power", "hw.temperature", "hw.gpu.utilization", "hw.gpu.memory.usage"),
+        *("hw.gpu.memory.limit", "train.accelerator.clock.frequency", "train.accelerator.throttled"),
+        *("train.accelerator.throttle.time", "train.accelerator.memory.remapped_rows"),
+    }
+)
 INTERVALS = frozenset({"train.run.start", "train.run.end", "train.attempt.start", "train.attempt.end"})
 EVALUATIONS = frozenset({"train.evaluation.begin", "train.evaluation.end"})
 SAVES = frozenset({"train.checkpoint.begin", "train.checkpoint.commit", "train.checkpoint.fail"})

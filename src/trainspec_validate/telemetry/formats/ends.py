@@ -100,6 +100,17 @@ _ORIGINAL: Final = b"Original Traceback"
 """Begins what PyTorch shows of the exception of a worker, below the one that it raised for it."""
 _MOST_AFTER: Final = 60
 """Lines after a sign of an end with which a log still ends: launchers report what came of it."""
+_MOST_OF_MESSAGE: Final = 20_000
+"""Lines of one message, which are no lines after it."""
+_OF_MESSAGE: Final = re.compile(rb"(?>" + _LAUNCHED + rb")(?:\s|\Z|frame #\d|#\d{1,3} |\*{3} )")
+"""A line that goes on with the message of an exception: indented, empty, or a frame of C++."""
+_OPEN_MESSAGE: Final = re.compile(rb":\s*\Z|\b\d{1,6} (?:validation )?errors? (?:for|in|while)\b")
+"""The first line of a message that a list follows, with or without indentation."""
+_GOES_ON: Final = re.compile(
+    rb"\d\d?:\d\d:\d\d|\b(?:INFO|DEBUG|WARN(?:ING)?)\b|\d%\||\b(?:it|s|samples|tokens)/(?:s|it)\b"
+    rb"|\b(?i:epoch|steps?|iter(?:ation)?|loss|batch)\b[^A-Za-z\n]{0,12}\d|^\s{0,40}(?:```|~~~)"
+)
+"""A line of a program that goes on: a time, a level of a logger, a progress bar, a step. Or the end of an example."""
 _OF_TRAINING: Final = re.compile(
     rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train"
     rb"|\bloss\b[\"']?[ :=(]{1,4}\d",
@@ -110,8 +121,8 @@ _CONTROLS: Final = bytes({*range(32), 127} - {0, *b"\b\t\n\r\f\x1b"})
 _MOST_CONTROLS: Final = 0.01
 """Share of control characters that a text has at most."""
 _BYTES_AT_ONCE: Final = 16_384
-_END_BYTES: Final = 262_144
-"""Bytes of the end of a text that show whether it has one: more than the lines after a sign take."""
+END_BYTES: Final = 1_048_576
+"""Bytes of the end of a text that show whether it has one: more than a message and the lines after it usually take."""
 _OF_TESTS: Final = re.compile(
     rb"##\[(?:(?:end)?group|error|section)\]"
     rb"|^[ \t]{0,8}(?:\S{10,40}Z )?(?:=+ (?:FAILURES|ERRORS|short test summary)"
@@ -125,6 +136,7 @@ _OF_LOGGER: Final = re.compile(rb"\bwandb_(?:setup|init|run)\.py:\w{1,40}\(\)")
 _MOST_SHOWN: Final = 60
 _BYTES_OF_A_LINE: Final = 64
 """What a line takes in memory even where it is empty."""
+_BYTES_SEARCHED: Final = 512
 _NUMBERS: Final = re.compile(rb"\d+")
 
 _STOPPED: Final = re.compile(
@@ -194,12 +206,12 @@ def says_end(text: bytes) -> bool:
     >>> says_end(b"The job was Killed by torch.\n")
     False
     """
-    if not any(needle in text[-_END_BYTES:] for needle in (*_NEEDLES, _FRAME)):
+    if not any(needle in text[-END_BYTES:] for needle in (*_NEEDLES, _FRAME)):
         return False
     if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text) or _OF_TESTS.search(text):
         return False
     ends = _Ends(b"", lambda *_: None, lambda *_: None)
-    ends.take([(0, line) for line in text[-_END_BYTES:].split(b"\n")])
+    ends.take([(0, line) for line in text[-END_BYTES:].split(b"\n")])
     return ends.has_end
 
 
@@ -220,7 +232,10 @@ class _Ends:
         self._exception: tuple[int, bytes] | None = None
         """Place and text of the first exception of those that the log may end with."""
         self._num_after = _MOST_AFTER + 1
-        """Lines after the last sign of an end."""
+        """Lines after the last sign of an end, without those of its message."""
+        self._num_of_message = 0
+        self._is_open = False
+        """Whether the message is a list, whose items need no indentation."""
         self._first: tuple[int, str] | None = None
         """Place and words of the first sign of those that the log may end with."""
 
@@ -238,7 +253,7 @@ class _Ends:
                 self._line(offset, raw, has_sign=has_sign)
         else:
             self._num_handled = int(bool(lines) and _HANDLED.match(lines[-1][1]) is not None)
-            self._passed(len(lines), together)
+            self._passed([raw for _, raw in lines], together)
 
     def close(self) -> None:
         """Note the exception with which the log ends."""
@@ -257,9 +272,10 @@ class _Ends:
                 self._exception = self._first = None
             self._say(offset, found[0].strip(b" \t\r:]"), "the log says: ", meaning)
             self._num_after, self._is_within = 0, False
+            self._num_of_message, self._is_open = 0, False
         elif _HANDLED.match(raw):
             self._num_handled += 1
-            self._passed(1, raw)
+            self._passed([raw], raw)
         elif _TRACEBACK in raw:
             self._is_handled = self._num_handled > 0
             self._num_handled -= self._is_handled
@@ -271,7 +287,7 @@ class _Ends:
             self._raised(offset, found["said"].strip())
         else:
             self._num_handled = 0 if _UNINDENTED.match(raw) else self._num_handled
-            self._passed(1, raw)
+            self._passed([raw], raw)
         self._before = raw if raw.strip() else self._before
 
     def _sign(self, raw: bytes) -> re.Match[bytes] | None:
@@ -286,15 +302,25 @@ class _Ends:
             self._exception = offset, said
             self._first = self._first if self.has_end else None
         if self._is_within:
-            self._num_after = 0
+            self._num_after = self._num_of_message = 0
+            self._is_open = _OPEN_MESSAGE.search(said) is not None
         self._is_within = self._is_handled = False
 
-    def _passed(self, num_lines: int, text: bytes) -> None:
+    def _passed(self, lines: list[bytes], text: bytes) -> None:
         """Lines after a sign, from which on the log continues where they are many, or report a step."""
         if not self._is_within:
-            self._num_after += num_lines
+            self._num_after += sum(not self._is_of_message(raw) for raw in lines) if self.has_end else len(lines)
         if self._mark and self._mark in text:
             self._num_after = _MOST_AFTER + 1
+
+    def _is_of_message(self, raw: bytes) -> bool:
+        """Whether a line belongs to the message of the exception or the sign before it."""
+        is_its = self._num_of_message < _MOST_OF_MESSAGE and (self._is_open or _OF_MESSAGE.match(raw) is not None)
+        if not is_its or _GOES_ON.search(raw[:_BYTES_SEARCHED]):
+            self._is_open = False
+            return False
+        self._num_of_message += 1
+        return True
 
     def _say(self, offset: int, said: bytes, words: str, meaning: str = "") -> None:
         alike = _NUMBERS.sub(b"0", said)[:60].decode("ascii", "replace")

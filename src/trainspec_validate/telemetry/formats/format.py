@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from trainspec_validate.model.smi_report import ROOT_TAG, TITLE
 from trainspec_validate.telemetry.formats import carried, log_lines
-from trainspec_validate.telemetry.formats.ends import is_printed, says_end
+from trainspec_validate.telemetry.formats.ends import END_BYTES, is_printed, says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
 from trainspec_validate.telemetry.formats.panel_columns import PANEL, runs_of
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
-_APART: Final = frozenset({"mllog", "crash-log", "kernel-log", "trainer-log", "dlrover-events"})
+_APART: Final = frozenset({"mllog", "trainer-log", "dlrover-events"})
 """Consoles whose records are apart from what a program prints of a step, or several in a line."""
 
 
@@ -61,9 +62,14 @@ class StreamFormat:
         return bool(self.mark) or self.module == "printed_steps"
 
     @property
+    def is_of_devices(self) -> bool:
+        """Whether a file has no value of a training run: values of devices alone, or none."""
+        return self.metrics is not None and all(name.startswith(("hw.", "train.accelerator.")) for name in self.metrics)
+
+    @property
     def counts_unread(self) -> bool:
         """Whether a line that names a step and a loss, and is passed over, would say what the read ones do not."""
-        return self.is_console and self.name not in _APART
+        return self.is_console and not self.is_of_devices and self.name not in _APART
 
 
 def _search(pattern: str, holds: bytes = b"") -> Callable[[bytes], bool]:
@@ -96,13 +102,7 @@ _TRAINER_ENTRY = re.compile(
 )
 """The first entry of a log: what its program calls the values of a step or of an evaluation."""
 _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
-_PROMETHEUS_LINE = (
-    r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
-)
-_PROMETHEUS_TYPES = "counter|gauge|histogram|gaugehistogram|stateset|info|summary|unknown|untyped"
-_IS_EXPOSITION = _search(
-    rf"^(?:# TYPE [a-zA-Z_:][a-zA-Z0-9_:]{{0,300}} (?:{_PROMETHEUS_TYPES})[ \t]*\r?$|{_PROMETHEUS_LINE})"
-)
+_IS_EXPOSITION = _search(log_lines.EXPOSITION)
 
 
 def _is_native(head: bytes) -> bool:
@@ -185,10 +185,6 @@ def _is_exposition(head: bytes) -> bool:
     return not _starts_with_brace(head) and _IS_EXPOSITION(head)
 
 
-_KERNEL_LINE = (
-    r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
-    r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
-)
 _JOBS_OF_SLURM = _search(r'"jobs"\s{0,8}:\s{0,8}\[\s{0,64}\{')
 _ENTRY_OF_ACCOUNTING = _search(r'"(?:allocation_nodes|derived_exit_code)"\s{0,8}:')
 _OF_CONTROLLER = _search(r'"job_state"\s{0,8}:')
@@ -421,11 +417,27 @@ _FORMATS = (
         for name, form in FORMS.items()
     ),
     StreamFormat(
-        *("kernel-log", "errors of devices in a kernel log: Xid, SXid, RAS of amdgpu", _search(_KERNEL_LINE)),
+        *("kernel-log", "errors of devices in a kernel log: Xid, SXid, RAS of amdgpu", _search(log_lines.KERNEL_LINE)),
         metrics=frozenset(),
         events=frozenset({"train.device.error"}),
         mark=b"Xid (",
         module="kernel_log",
+    ),
+    *(
+        StreamFormat(
+            *(name, f"reports of nvidia-smi -q{option}, one or those of a loop", _search(pattern, mark)),
+            omits_zone=True,
+            is_of_engine=True,
+            mark=mark,
+            has_rhythm=True,
+            metrics=carried.SMI_METRICS,
+            events=frozenset({"train.device.error"}),
+            module="nvidia_smi",
+        )
+        for name, option, pattern, mark in (
+            ("nvidia-smi-text", "", TITLE, b"NVSMI LOG"),
+            ("nvidia-smi-xml", " -x", f"<{ROOT_TAG}>", f"<{ROOT_TAG}>".encode()),
+        )
     ),
     StreamFormat(
         *("alibaba-minibatch", "mini-batch times of the Alibaba PAI trace, CSV"),
@@ -473,7 +485,7 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
-        last = last[-HEAD_BYTES:] + piece
+        last = last[-END_BYTES:] + piece
     return found or (crash if crash.looks_like(last) else None)
 
 

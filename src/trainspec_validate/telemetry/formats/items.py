@@ -73,6 +73,7 @@ LossReason = Literal[
     "text",
     "incident",
     "rank",
+    "device",
     "unread",
 ]
 

@@ -25,3 +25,12 @@ ROW_OF_STEP = (
     r"[^\n]{0,100000}\}[ \t\r]{0,8}\n\{"
 )
 """The first of several lines of JSON, each an object with a step and a loss."""
+_PROMETHEUS_LINE = (
+    r"[a-zA-Z_:][a-zA-Z0-9_:]{0,300}\{[^\n]{0,2000}\}[ \t]+[-+0-9NI][^ \t\n]{0,40}(?:[ \t][^\n]{0,300})?\r?$"
+)
+_PROMETHEUS_TYPES = "counter|gauge|histogram|gaugehistogram|stateset|info|summary|unknown|untyped"
+EXPOSITION = rf"^(?:# TYPE [a-zA-Z_:][a-zA-Z0-9_:]{{0,300}} (?:{_PROMETHEUS_TYPES})[ \t]*\r?$|{_PROMETHEUS_LINE})"
+KERNEL_LINE = (
+    r"NVRM: Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:|: SXid \(PCI:[0-9a-fA-F]{4,8}:"
+    r"|amdgpu [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]: [^\n]{0,80}hardware error"
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.system.foreign import ForeignFormatError
 
 MAX_CHARACTERS = 32 * 2**20
 MAX_DEPTH = 128

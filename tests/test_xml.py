@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainspec_validate.interop import xml
 from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.system import xml
 
 
 def refusal(text: str) -> ForeignFormatError:
