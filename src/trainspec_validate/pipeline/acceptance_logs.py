@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
+from trainspec_validate.telemetry.formats.machine_errors import HINTS as MACHINE_HINTS
+from trainspec_validate.telemetry.formats.machine_errors import machine_error
 
 _KERNEL = re.compile(
     r"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
@@ -29,7 +31,7 @@ _HOST = re.compile(
 """Formats of the journal: https://www.freedesktop.org/software/systemd/man/latest/journalctl.html#-o."""
 _FIELD = re.compile(r"(?:^\s*_HOSTNAME=|\"_HOSTNAME\"\s{0,4}:\s{0,4}\")(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 _NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
-_HINTS = ("Xid (", "NVRM: ", "amdgpu ")
+_HINTS = ("Xid (", "NVRM: ", "amdgpu ", *MACHINE_HINTS)
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
 _MOST_ERRORS = Limit("a kernel log", 400_000, "errors of devices")
@@ -72,7 +74,7 @@ def node_log(text: str, node: str) -> NodeLog | None:
     unnamed = others[0] if others and (is_by_entry or not found.is_of_node) else None
     known = set[tuple[str, str]]()
     for number, line in enumerate(text.split("\n"), start=1):
-        error = device_error(line) if any(hint in line for hint in _HINTS) else None
+        error = device_error(line) or machine_error(line) if any(hint in line for hint in _HINTS) else None
         if error is None and not any(hint in line for hint in _ERRORS):
             continue
         owner = _host(line)[0] or unnamed
@@ -82,7 +84,7 @@ def node_log(text: str, node: str) -> NodeLog | None:
             found.unread.append(f":{number} (an error without its device or code)")
         elif error.severity not in _CORRECTED and (error.pci, _fault(error)) not in known:
             known.add((error.pci, _fault(error)))
-            found.devices.append({"name": error.pci, "pci": error.pci, "faults": [_fault(error)]})
+            found.devices.append({"name": error.pci, **_pci(error), "faults": [_fault(error)]})
         _MOST_ERRORS.check(len(known) + len(found.unread))
     found.unread += _told(found, others)
     return found
@@ -104,6 +106,10 @@ def is_same_host(one: str, other: str) -> bool:
     """
     one, other = one.lower().rstrip("."), other.lower().rstrip(".")
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _pci(error: DeviceError) -> Facts:
+    return {"pci": error.pci} if ":" in error.pci else {}
 
 
 def _fault(error: DeviceError) -> str:
