@@ -548,7 +548,6 @@ def test_parameters_that_are_kept_in_fp8() -> None:
         "true && " * 5000 + "true",
         "{ " * 2000,
         "if (( " * 2000,
-        "cat <<E\n" * 500,
         "".join(f'if [ $X ]; then A="$A --o{k} {k}"; fi\n' for k in range(500)),
         "".join(f"f{k}() {{ f{k + 1}; f{k + 1}; }}\n" for k in range(60)) + "f60() { A=1; }\nf0",
         "for I in 1 2 3; do\n" * 40 + "A=$I\n" + "done\n" * 40,
