@@ -191,3 +191,22 @@ def test_more_accelerators_than_declared_are_not_missing(tmp_path: Path) -> None
     found = accept(tmp_path, {"node-0": {"smi.txt": smi(9)}}, "--format", "concise")
     assert "node-0: 9 accelerators, declared are 8 (correct num_accelerators_per_node)" in found.output
     assert "left out by" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ("generation: 4, num_lanes: 16", "node-0: generation 5, declared is 4"),
+        ("generation: 5, num_lanes: 8", "node-0: 16 lanes, declared are 8"),
+        ("generation: 4, num_lanes: 8", "node-0: generation 5, declared is 4; 16 lanes, declared are 8"),
+        ("generation: 5, num_lanes: 16", ""),
+    ],
+)
+def test_a_host_link_that_is_better_than_declared_is_named(tmp_path: Path, declared: str, told: str) -> None:
+    def other(text: str) -> str:
+        return text.replace("generation: 5, num_lanes: 16", declared)
+
+    found = accept(tmp_path, {"node-0": {"smi.txt": smi()}}, change=other)
+    words = f"shows host links that are better than declared, on 1 of 1 nodes ({told})"
+    assert (words in " ".join(found.output.split())) == bool(told), found.output
+    assert found.exit_code == 0

@@ -61,7 +61,11 @@ def sign_of_a_fork(values: Mapping[str, object], script: ForeignText, launched: 
         if not _is_known(name):
             return f"--{name[:_MAX_SHOWN].replace('_', '-')} is no option of Megatron-LM"
     text = script.text
-    places = [script.name, *_DIRECTORY.findall(text), *(place.rstrip("/") for place in _NAMED_PROGRAM.findall(text))]
+    places = [
+        script.name.rpartition("/")[0],
+        *_DIRECTORY.findall(text),
+        *(place.rstrip("/") for place in _NAMED_PROGRAM.findall(text)),
+    ]
     for place in places:
         for found in _PLACE.findall(place):
             if not _OWN_PLACE.fullmatch(found):
