@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node_reports import diagnostic
+from tests.node_reports import PORT, benchmark, diagnostic, smi
 from tests.test_toolbox_accept import ALL, GOOD, accept, short_run
 from trainspec_validate.interop.gpu_diagnostics import is_table, read
 
@@ -96,3 +96,117 @@ def test_a_table_without_a_check_is_named() -> None:
 
 def test_an_error_of_another_program_is_no_diagnostic() -> None:
     assert not is_table("Error: could not open the device\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (benchmark(365.0, num_wrong="N/A"), "#wrong is no number: the program did not check the data"),
+        (
+            benchmark(0.05, size=1024),
+            "rates for which no least value is published: node-1 (all-reduce of 1.024 kB at 50 MB/s)",
+        ),
+    ],
+)
+def test_a_benchmark_that_nothing_bounds_is_named(tmp_path: Path, text: str, told: str) -> None:
+    found, output, exit_code = result(tmp_path, {"nccl.txt": text})
+    assert (found, exit_code) == ("WARNED", 1), output
+    assert told in output
+
+
+AER = "PCIe Bus Error: severity={}, type=Data Link Layer, (Receiver ID)"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (f"nvidia 0000:81:00.0: {AER.format('Uncorrected (Fatal)')}", "node-1/0000:81:00: pcie:fatal (a fatal"),
+        (f"nvme 0000:81:00.0: AER: {AER.format('Uncorrectable (Fatal)')}", "node-1/0000:81:00: pcie:fatal"),
+        ("pcieport 0000:80:01.1: AER: Uncorrected (Fatal) error received: 0000:81:00.0", "0000:81:00: pcie:fatal"),
+        (
+            "pcieport 0000:80:01.1: AER: Multiple Uncorrectable (Fatal) error message received from 0000:81:00.0",
+            "0000:81:00: pcie:fatal",
+        ),
+        (
+            "mlx5_core 0000:ca:00.0: poll_health:825:(pid 0): device's health compromised - reached miss count",
+            "node-1/0000:ca:00: mlx5:health",
+        ),
+        ("mlx5_core 0000:ca:00.0: poll_health:800:(pid 0): Fatal error 1 detected", "0000:ca:00: mlx5:health"),
+        ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0 (channel:0 slot:0)", "node-1/MC0: memory:uncorrected"),
+        ("mce: [Hardware Error]: Uncorrected, software containable error.", "node-1/host: processor:uncorrected"),
+        ("{1}[Hardware Error]: event severity: fatal", "node-1/host: firmware:fatal"),
+        (f"nvidia 0000:81:00.0: {AER.format('Correctable')}", ""),
+        (f"nvidia 0000:81:00.0: {AER.format('Uncorrected (Non-Fatal)')}", ""),
+        ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0 (channel:0 slot:0)", ""),
+        ("{1}[Hardware Error]: event severity: corrected", ""),
+        ("mce: [Hardware Error]: Corrected error, no action required.", ""),
+        ("mlx5_core 0000:ca:00.0: firmware version: 28.39.1002", ""),
+    ],
+)
+def test_what_the_kernel_calls_fatal_is_an_error(tmp_path: Path, line: str, told: str) -> None:
+    found = accept(tmp_path, {"node-1": {"dmesg.txt": f"[  100.2] {line}\n"}}, "--format", "concise")
+    errors = [one for one in found.output.splitlines() if "error[TS-CLU-073]" in one]
+    assert len(errors) == bool(told), found.output
+    assert told in "".join(errors)
+
+
+def adapters(*ports: tuple[str, int, str]) -> str:
+    """`ibstat` of ports with a link layer, a rate and a state."""
+    return "".join(
+        PORT.format(device=f"mlx5_{i}", firmware="20.1", guid=f"{i + 1:016x}", layer=layer, rate=rate, state=state)
+        for i, (layer, rate, state) in enumerate(ports)
+    )
+
+
+IB, SLOW, ETHERNET = ("InfiniBand", 400, "Active"), ("InfiniBand", 56, "Active"), ("Ethernet", 400, "Active")
+
+
+@pytest.mark.parametrize(
+    ("ports", "told"),
+    [
+        ((IB, SLOW, IB, ETHERNET, IB, SLOW, IB), ""),
+        ((ETHERNET, ETHERNET, IB, IB, IB, IB), ""),
+        ((IB, SLOW, IB, ETHERNET, IB), "mlx5_3: the link layer is ethernet, declared is infiniband"),
+        ((IB, IB, IB, SLOW), "mlx5_3: 7 GB/s, declared are 50 GB/s"),
+        (
+            (IB, IB, IB, ("InfiniBand", 400, "Initializing")),
+            "mlx5_3: the cable is up, and no subnet manager has set up the port (start a subnet manager)",
+        ),
+        ((IB, IB, IB, ("InfiniBand", 10, "Down")), "mlx5_3: the link is down (check the cable)"),
+    ],
+)
+def test_ports_are_the_declared_ones_by_link_layer_and_rate(
+    tmp_path: Path, ports: tuple[tuple[str, int, str], ...], told: str
+) -> None:
+    def four(text: str) -> str:
+        return text.replace("num_per_node: 8", "num_per_node: 4").partition(", devices:")[0] + "}\n"
+
+    found = accept(tmp_path, {"node-0": {"ibstat.txt": adapters(*ports)}}, "--format", "concise", change=four)
+    errors = [one for one in found.output.splitlines() if "error[" in one]
+    assert len(errors) == bool(told), found.output
+    assert told in "".join(errors)
+
+
+def test_more_accelerators_than_declared_are_not_missing(tmp_path: Path) -> None:
+    found = accept(tmp_path, {"node-0": {"smi.txt": smi(9)}}, "--format", "concise")
+    assert "node-0: 9 accelerators, declared are 8 (correct num_accelerators_per_node)" in found.output
+    assert "left out by" not in found.output
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ("generation: 4, num_lanes: 16", "node-0: generation 5, declared is 4"),
+        ("generation: 5, num_lanes: 8", "node-0: 16 lanes, declared are 8"),
+        ("generation: 4, num_lanes: 8", "node-0: generation 5, declared is 4; 16 lanes, declared are 8"),
+        ("generation: 5, num_lanes: 16", ""),
+    ],
+)
+def test_a_host_link_that_is_better_than_declared_is_named(tmp_path: Path, declared: str, told: str) -> None:
+    def other(text: str) -> str:
+        return text.replace("generation: 5, num_lanes: 16", declared)
+
+    found = accept(tmp_path, {"node-0": {"smi.txt": smi()}}, change=other)
+    words = f"shows host links that are better than declared, on 1 of 1 nodes ({told})"
+    assert (words in " ".join(found.output.split())) == bool(told), found.output
+    assert found.exit_code == 0

@@ -192,6 +192,12 @@ def test_another_file_is_named() -> None:
         ('selct = "TS-DOC"', "unknown setting 'selct'; did you mean 'select'?"),
         ('config = "x.toml"', "unknown setting 'config'"),
         ("list-files = true", "unknown setting 'list-files'"),
+        ("interval = nan", "interval is a number from 0.05 to 86400, such as interval = 4"),
+        ("interval = inf", "interval is a number from 0.05 to 86400"),
+        ("workers = 100000", "workers is a whole number from 1 to 1024, such as workers = 4"),
+        ('workers = "many"', "workers is a whole number from 1 to 1024"),
+        ("workers = 2.5", "workers is a whole number from 1 to 1024"),
+        ("workers = true", "workers is a number, such as workers = 4"),
     ],
 )
 def test_2_for_wrong_settings(text: str, words: str) -> None:
@@ -200,6 +206,12 @@ def test_2_for_wrong_settings(text: str, words: str) -> None:
     assert result.exit_code == 2
     assert words in result.stderr
     assert "trainspec.toml" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["workers = 2", 'workers = "2"', "interval = 2.5", 'interval = "3"'])
+def test_a_number_is_written_as_one_or_as_text(text: str) -> None:
+    write("trainspec.toml", text)
+    assert "trainspec.toml" not in invoke("none.yaml").stderr
 
 
 def test_waivers_and_baseline_can_be_set() -> None:

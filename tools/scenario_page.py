@@ -174,7 +174,8 @@ each scenario is normative, with its [criteria](#criteria).
 
 - *Word*: of the requirement. A scenario counts for its level also where the word is SHOULD.
 - *Needs*: the capabilities without which a scenario is `unsupported`. All but those of a probe alone need `{of_all}`
-  too. Where `{reports}` is named, a recovery can be judged without it, but is `unsupported` at best.
+  too. Where `{reports}` is named, a recovery can be judged without it, but is `unsupported` at best. Words that are no
+  code are [privileges on the machine](../guide/conformance.md#hosts-that-can-be-cut-off): root has `mounts`.
 - *Ranks*: the most that train at once; a report states them as `num_ranks`. The verdict says nothing about other sizes.
 - *Trials*: for a claim about half of the faults (`quantile` of at most 0.5), about 90 of 100, and about more. Each kind
   of damage has trials of its own; the numbers here are of all kinds together.
@@ -299,7 +300,8 @@ def _totals(scenarios: Sequence[Scenario]) -> Iterator[str]:
     rows, before = [["described", _DOCUMENTS, "0", "0", "0", "0"]], set[str]()
     for level in _LEVELS:
         mine = {need for one in scenarios if (one.level, one.tier) == (level, "core") for need in _needs(one)}
-        further = ", ".join(f"`{need}`" for need in sorted(mine - before))
+        allowed = {one for s in scenarios if (s.level, s.tier) == (level, "core") for one in s.privileges}
+        further = ", ".join([*(f"`{need}`" for need in sorted(mine - before)), *sorted(allowed)])
         rows.append([level, further, *map(str, totals(scenarios, level))])
         before |= mine
     trials = dict(list(_COLUMNS.items())[-3:])
@@ -330,7 +332,7 @@ def _row(one: Scenario, entry: Mapping[str, object]) -> list[str]:
         link,
         str(entry["level"]),
         str(entry["title"]),
-        ", ".join(needed),
+        ", ".join([*needed, *one.privileges]),
         str(most_ranks(one)),
         *map(str, _num_trials(one)),
     ]

@@ -29,7 +29,7 @@ _EXAMPLES = """\b
 Examples:
   trainspec-conformance init mine
   trainspec-conformance run mine/stack.yaml --report out --scenario kill-rank
-  trainspec-conformance run mine/stack.yaml --report out --over ssh --node node[01-16]
+  trainspec-conformance run mine/stack.yaml --report out --over ssh --node node[01-04]
   trainspec-conformance verify out
 
 """

@@ -136,7 +136,7 @@ class Job:
             m["train.token.rate"] = rate
             flops = self._settings.flops
             if flops and self._who.world_size:
-                peak = flops["train.flops.peak"] * self._who.world_size
+                peak = flops["train.flops.peak"] * self._who.world_size * self._settings.num_devices_per_rank
                 m["train.flops.utilization"] = rate * flops["train.flops.per_token"] / peak
         if now_us - self._slow_us >= SLOW_SECONDS * 1e6:
             m.update(self._slow_values(now_us))

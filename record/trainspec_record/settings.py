@@ -65,6 +65,12 @@ class Settings:
         return dict(zip(FLOPS, (str(self.flops_convention), cost, peak, str(self.flops_precision)), strict=True))
 
     @property
+    def num_devices_per_rank(self) -> int:
+        """Devices that each rank drives, as declared; 1 where nothing is."""
+        told = self.declared.get("train.rank.num_devices")
+        return told if isinstance(told, int) and told >= 1 else 1
+
+    @property
     def interval(self) -> int:
         """Optimizer steps between two reports, within what a head can say."""
         return min(max(int(self.report_interval_steps), 1), 1_000_000)

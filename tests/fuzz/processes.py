@@ -61,6 +61,9 @@ def _finish(
         return Ended(kind, -1, time.monotonic() - start, "hangs")
     code, seconds = process.returncode, time.monotonic() - start
     text = (told or b"").decode("utf-8", "backslashreplace")
+    is_starting = code == 1 and text.startswith("Fatal Python error: init_")  # before it has a program
+    if kind == "signalled" and is_starting:
+        return Ended(kind, code, seconds, "")
     interrupted = code in _SIGNALLED and text.rstrip().endswith("KeyboardInterrupt")  # before the program has begun
     traced = "Traceback (most recent" in text and not interrupted
     wrong = code not in allowed or traced or "Exception ignored" in text

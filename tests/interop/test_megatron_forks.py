@@ -61,7 +61,7 @@ def test_programs_of_megatron_keep_its_defaults(more: str, place: str) -> None:
     ("more", "option"),
     [
         ("--attention-head-type multiquery", "--attention-head-type"),
-        ("--embed-layernorm", "--embed-layernorm"),
+        ("--use-qk-norm", "--use-qk-norm"),
         ("--muon-lr-factor=0.1", "--muon-lr-factor"),
     ],
 )

@@ -111,3 +111,19 @@ def test_parts_of_unlike_degrees_are_open() -> None:
     each = recompute + "  recompute_granularity_per_stage_micro_batch: [[1, 4, 1]]\n"
     changed = [flagscale(FLAGSCALE.replace("  precision:\n", f"{more}  precision:\n")) for more in (recompute, each)]
     assert [at(one, "memory", "activation_policy") for one in changed] == ["full", None]
+
+
+def test_meshes_go_before_the_settings_of_the_whole_job() -> None:
+    def fragment(more: str) -> Fragment:
+        lines = "".join(f"    {line}\n" for line in ("enable_hetero: true", *more.splitlines()))
+        parts = f"  expert_tensor_parallel_size: 2\n  hetero:\n{lines}  precision:\n"
+        return flagscale(FLAGSCALE.replace("  precision:\n", parts))
+
+    alike = "hetero_process_meshes: [2,1,1,4,1, 2,1,1,4,1]\n"
+    own = "expert_tensor_parallel_size_per_process_mesh:"
+    assert at(fragment(alike), "parallelism", "expert_tensor") == 2
+    assert at(fragment(f"{alike}{own} [1, 1]"), "parallelism", "expert_tensor") == 1
+    for unlike in ("[1, 2]", "[]", "$MESHES"):
+        assert at(fragment(f"{alike}{own} {unlike}"), "parallelism", "expert_tensor") is None
+    assert at(fragment(alike), "batch", "micro_sequences") is not None
+    assert at(fragment(alike.replace("4", "2", 1)), "batch", "micro_sequences") is None

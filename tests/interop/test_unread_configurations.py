@@ -191,6 +191,13 @@ def test_a_refusal_names_what_the_file_looks_like(text: str, told: str) -> None:
     assert "`trainspec import --list`" in str(caught.value.help)
 
 
+@pytest.mark.parametrize("before", ["X=" + "a" * 300_000, "A=b\n" * 70_000, "if a; then\n" * 30_000 + "fi\n" * 30_000])
+def test_a_refusal_names_how_much_of_a_file_was_looked_at(before: str) -> None:
+    with pytest.raises(ForeignFormatError, match="by its first 256 KiB") as caught:
+        recognise(ForeignText("run.sh", f"{before}\ntorchrun pretrain_gpt.py --num-layers 4 --lr 1\n"))
+    assert "--format" in str(caught.value.help)
+
+
 def test_a_file_that_no_format_fits_is_not_asked_for() -> None:
     told = [remark.message for remark in trainer(f"{TRAINER} --fsdp full_shard --fsdp_config fsdp.json\n").remarks]
     assert any("fsdp.json" in message and "fit no format" in message for message in told)

@@ -8,10 +8,12 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
+from click.testing import CliRunner
 from reading import Result, read_text
 
 from tests.node_reports import smi
 from trainspec_validate import validate
+from trainspec_validate.cli.toolbox import PROGRAM, command
 from trainspec_validate.pipeline.acceptance_runs import run_stream
 from trainspec_validate.telemetry.formats.format import detect, detect_beyond
 
@@ -296,3 +298,13 @@ def test_a_report_is_no_run_of_a_node(tmp_path: Path) -> None:
 def test_words_of_a_document_stay_words() -> None:
     found = read_text(document().replace("GPU-a", escape("<b>")))
     assert found.samples[0].device == "<b>"
+
+
+def test_a_document_is_imported_as_the_profile_unless_the_stream_is_named(tmp_path: Path) -> None:
+    (tmp_path / "smi.xml").write_text(document(errors="3"))
+    arguments = ["import", str(tmp_path / "smi.xml")]
+    profile = CliRunner().invoke(command, arguments, prog_name=PROGRAM)
+    assert "kind: ClusterProfile" in profile.stdout
+    assert "--format nvidia-smi-xml reads the errors of its devices" in profile.stderr
+    stream = CliRunner().invoke(command, [*arguments, "--format", "nvidia-smi-xml"], prog_name=PROGRAM)
+    assert "ecc:uncorrected" in stream.stdout

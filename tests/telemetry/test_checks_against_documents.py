@@ -143,6 +143,23 @@ def test_world_sizes_of_an_elastic_plan() -> None:
     assert why_not("TS-TEL-066", Stream().update(1, 1), plan={}) == "no attempt states its world size"
 
 
+def test_processes_that_drive_several_devices() -> None:
+    def started(num_devices: object) -> Stream:
+        head = {"world_size": 32, "declared": {"train.rank.num_devices": num_devices, "train.parallel.data.rank": 9}}
+        return Stream(head=head).update(1, 1)
+
+    assert places("TS-TEL-066", started(4), plan={}) == []
+    assert messages("TS-TEL-066", started(8), plan={}) == [
+        "attempt 0 starts with 32 ranks of 8 devices each, but the plan says 128"
+    ]
+    for unusable in (1, 0, -4, 10**9, "4", True):
+        assert messages("TS-TEL-066", started(unusable), plan={}) == [
+            "attempt 0 starts with 32 ranks, but the plan says 128"
+        ]
+    assert why_not("TS-TEL-067", started(4), plan={}) == "ranks drive several devices, whose coordinates differ"
+    assert places("TS-TEL-067", started(1), plan={}) == [(0, 1)]
+
+
 def coordinates(rank: int, **stated: int) -> Stream:
     declared = {f"train.parallel.{axis}.rank": value for axis, value in stated.items()}
     return Stream(head={"emitter": f"rank-{rank}", "scopes": ["rank"], "rank": rank, "declared": declared})

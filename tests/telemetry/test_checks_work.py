@@ -165,6 +165,9 @@ def test_the_machine_has_room_for_the_ranks() -> None:
     started = Stream(world_size=128).event(1, "attempt.start", start)
     (found,) = judged("TS-TEL-080", view(started), cluster=CLUSTER)
     assert line_of(found, started) == 1
+    for num_devices, num in ((8, 0), (16, 1)):
+        run = Stream(world_size=16, declared={"train.rank.num_devices": num_devices})
+        assert len(judged("TS-TEL-080", view(run.sample(1, {"train.step.count": 1})), cluster=CLUSTER)) == num
 
 
 def test_a_node_of_a_large_job_reports_all_its_devices() -> None:

@@ -61,7 +61,7 @@ HOW = {
     "manual": "By a person, with the checklist below.",
 }
 EXAMPLES = {
-    "document": "Examples are shortened to the keys that differ from a whole document, which the tests complete.",
+    "document": "Examples hold the keys that differ from a whole document.",
     "stack": "Examples are stacks. The suite fails the bad ones, made with this fault, and passes the good one.",
 }
 SILENCED = {

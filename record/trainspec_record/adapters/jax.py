@@ -36,8 +36,11 @@ T = TypeVar("T")
 def begin(**settings: Any) -> Run | SilentRun:
     """Begin to record, as the process that JAX knows; settings are those of `trainspec_record.run`.
 
-    A rank is a process: with several devices each, `peak_flops` is that of all devices of a process.
+    A rank is a process, and its devices are declared as `train.rank.num_devices`; `peak_flops` is that of one device.
     """
+    num_devices = jax.local_device_count()
+    if num_devices > 1:
+        settings["declared"] = {"train.rank.num_devices": num_devices, **settings.get("declared", {})}
     return run_of(jax.process_index(), jax.process_count(), 0, **settings)
 
 

@@ -11,6 +11,7 @@ from trainspec_record.catalog.entries import Attribute
 RUN_ID: Final = Attribute("train.run.id", "declared", "string")
 RUN_ATTEMPT: Final = Attribute("train.run.attempt", "declared", "int")
 RANK_ID: Final = Attribute("train.rank.id", "declared", "int")
+RANK_NUM_DEVICES: Final = Attribute("train.rank.num_devices", "declared", "int")
 WORLD_SIZE: Final = Attribute("train.world.size", "declared", "int")
 PARALLEL_DATA_RANK: Final = Attribute("train.parallel.data.rank", "declared", "int")
 PARALLEL_TENSOR_RANK: Final = Attribute("train.parallel.tensor.rank", "declared", "int")

@@ -62,14 +62,31 @@ def configure(context: click.Context, _option: click.Parameter, explicit: str | 
         return explicit
     defaults = {}
     for name, value in settings.values.items():
-        try:
-            options[name].type_cast_value(context, value)
-        except click.BadParameter as error:
-            raise Failure(f"{settings.path}: {name}: {error.message}") from error
+        _check(context, options[name], value, f"{settings.path}: {name}")
         defaults[str(options[name].name)] = value
     context.default_map = defaults
     context.meta[_SETTINGS] = Path(relative_to_here(settings.path)).as_posix()
     return explicit
+
+
+def _check(context: click.Context, option: click.Option, value: object, place: str) -> None:
+    """Refuse a value that the option does not take; of a number the range and the form are named.
+
+    Raises:
+        Failure: the option does not take it.
+    """
+    is_number = _kind(option) == "number"
+    try:
+        cast = option.type_cast_value(context, value)
+        if is_number and option.callback is not None:
+            option.callback(context, option, cast)
+    except click.BadParameter as error:
+        if not is_number:
+            raise Failure(f"{place}: {error.message}") from error
+        least, most = getattr(option.type, "min", None), getattr(option.type, "max", None)
+        bounds = "" if least is None or most is None else f" from {least:g} to {most:g}"
+        kind = "a whole number" if isinstance(option.type, click.types.IntParamType) else "a number"
+        raise Failure(f"{place} is {kind}{bounds}, such as {place.rpartition(' ')[2]} = 4") from error
 
 
 def _broken(kinds: Mapping[str, Kind]) -> str:
@@ -100,6 +117,8 @@ def _kind(option: click.Option) -> Kind:
         return "files"
     if isinstance(option.type, click.Path):
         return "data" if option.multiple else "path"
+    if isinstance(option.type, click.types.IntParamType | click.types.FloatParamType):
+        return "number"
     return "flag" if option.is_flag else "list" if option.multiple else "text"
 
 

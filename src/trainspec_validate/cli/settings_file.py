@@ -19,7 +19,7 @@ from trainspec_validate.system.repository import TOOLS
 
 OWN_FILE = "trainspec.toml"
 PROJECT_FILE = "pyproject.toml"
-Kind = Literal["text", "list", "flag", "path", "data", "outputs", "files"]
+Kind = Literal["text", "number", "list", "flag", "path", "data", "outputs", "files"]
 """Kind of value of a setting; a `path` is relative to its file and stays below it, `outputs` are formats without FILE.
 
 `data` are paths of files that are read and never run. `files` are patterns, relative to the directory of the file; to
@@ -28,6 +28,7 @@ the working directory in a file of `--config`.
 
 _FORMS: Mapping[Kind, str] = {
     "text": 'text, such as {key} = "..."',
+    "number": "a number, such as {key} = 4",
     "list": 'text or a list of texts, such as {key} = ["..."]',
     "flag": "{key} = true or {key} = false",
     "path": 'a path relative to this file, such as {key} = "..."',
@@ -271,6 +272,8 @@ def _checked(path: Path, table: Mapping[str, Any], kinds: Mapping[str, Kind], di
             value = [value]  # noqa: PLW2901
         if not _fits(kind, value):
             raise ConfigError(f"{path}: {key} is {_FORMS[kind].format(key=key)}")
+        if kind == "number":
+            value = str(value)  # noqa: PLW2901
         if kind == "outputs" and any("=" in item for item in value):
             raise ConfigError(f"{path}: {key} names a file; where a report goes is said on the command line only")
         if kind == "path":
@@ -302,6 +305,8 @@ def _data(path: Path, key: str, value: str) -> str:
 def _fits(kind: Kind, value: Any) -> bool:
     if kind == "flag":
         return isinstance(value, bool)
+    if kind == "number":
+        return isinstance(value, int | float | str) and not isinstance(value, bool)
     if kind in _LISTS:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(value, str)

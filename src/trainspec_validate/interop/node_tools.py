@@ -42,6 +42,8 @@ _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
 _SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gbps")
 _TIMES = re.compile(r"(\d{1,2})X")
+_LINK_IS_UP = ("Initializing", "Armed", "PORT_INIT", "PORT_ARMED")
+"""States of a port whose physical link is up. Source: InfiniBand specification 1.4, 7.2.7, port states."""
 _MAX_ROWS = 16
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHOWN_HOSTS = 8
@@ -171,6 +173,8 @@ def _port_field(port: Facts, key: str, value: str) -> None:
         if value in {"", "PORT_"}:
             return  # the line is cut off
         port["active"] = value.startswith(("Active", "PORT_ACTIVE"))
+        if value.startswith(_LINK_IS_UP):
+            port["awaits_subnet_manager"] = True
     elif key == "link_layer" and value.lower() in {"infiniband", "ethernet"}:
         port["link_layer"] = value.lower()
     elif key == "rate" and (rate := _RATE.fullmatch(value)) and 0 < float(rate[1]) < 100_000:
@@ -190,6 +194,8 @@ def _benchmarks(text: str) -> Facts:
     for table in tables(text):
         kind, number = operation(table), len(table.hosts)
         unread += table.unread
+        if table.rows and all(row.is_unchecked for row in table.rows):
+            unread.append(f"line {table.rows[0].line}: #wrong is no number: the program did not check the data")
         names = set(table.hosts.values())
         hosts |= dict.fromkeys(name for name in names if len(names) == 1 and _HOST.fullmatch(name))
         if kind is None or number < 2 or len(set(table.hosts.values())) > 1:

@@ -193,8 +193,10 @@ def recognise(text: ForeignText) -> Format:
         more = f" and {len(made) - _MAX_NAMES} more" if len(made) > _MAX_NAMES else ""
         told = f"a Python module of torchtitan with {len(made)} configurations: {', '.join(made[:_MAX_NAMES])}{more}"
         raise ForeignFormatError(f"{told}; code is never executed", help="give the job configuration in TOML")
+    told = f" by its first {_HEAD // 1024} KiB, which decide" if len(text.text) > _HEAD else ""
+    own = "give what states the job alone, or name the format with --format; " if told else ""
     raise ForeignFormatError(
-        "fits no known format", help=f"{_instead(head)}`trainspec import --list` shows what is read"
+        f"fits no known format{told}", help=f"{_instead(head)}{own}`trainspec import --list` shows what is read"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from trainspec_validate.system import xml
@@ -20,7 +21,7 @@ UNREACHED = "Unable to determine the device handle"
 _TITLE = re.compile(TITLE, re.MULTILINE)
 _MAX_LINE = 1_000
 _MAX_DEPTH = 12
-_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^:]{1,120}?)\s*(?: : ?(?P<value>.*))?")
+_MAX_KEY = 120
 _GPU = re.compile(r"GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9])")
 _NO_VALUE = re.compile(r"\[?(n/a|unknown error|not supported).*")
 _STATES: tuple[tuple[tuple[tuple[str, ...], ...], str, str], ...] = (
@@ -66,22 +67,26 @@ class TextReport:
 
     def take(self, line: str) -> None:
         """Take a line without its end; one that is neither a GPU nor an entry is passed over."""
-        gpu, found = _GPU.match(line), _ENTRY.fullmatch(line[:_MAX_LINE].rstrip())
+        gpu = _GPU.match(line) if line.startswith("GPU ") else None
         if gpu is not None:
             self.gpus.append((gpu["pci"], {}))
             self._stack = [(-1, self.root), (0, self.gpus[-1][1])]
-        elif found is not None and found["key"].strip():
-            indent = len(found["indent"])
-            while self._stack[-1][0] >= indent:
-                self._stack.pop()
-            below = self._stack[-1][1]
-            if found["value"] is not None:
-                value, *_ = found["value"].strip().split("   ")  # a person may have written a remark behind it
-                below.setdefault(key_of(found["key"]), value)
-            elif len(self._stack) < _MAX_DEPTH:
-                section = below.setdefault(key_of(found["key"]), {})
-                if isinstance(section, dict):
-                    self._stack.append((indent, section))
+            return
+        key, colon, value = line[:_MAX_LINE].partition(":")
+        name = key.strip()
+        if not name or len(name) > _MAX_KEY or (colon and not key.endswith(" ")):
+            return
+        indent = len(key) - len(key.lstrip(" "))
+        while self._stack[-1][0] >= indent:
+            self._stack.pop()
+        below = self._stack[-1][1]
+        if colon:
+            first, *_ = value.strip().split("   ")  # a person may have written a remark behind it
+            below.setdefault(key_of(name), first)
+        elif len(self._stack) < _MAX_DEPTH:
+            section = below.setdefault(key_of(name), {})
+            if isinstance(section, dict):
+                self._stack.append((indent, section))
 
 
 def is_text(text: str) -> bool:
@@ -94,6 +99,7 @@ def is_xml(text: str) -> bool:
     return xml.root_tag(text) == ROOT_TAG
 
 
+@lru_cache(4_096)
 def key_of(text: str) -> str:
     """The name of an entry as a key.
 
@@ -127,7 +133,7 @@ def entry(tree: Mapping[str, Any], *path: str) -> str | None:
 
 
 def raw(tree: Mapping[str, Any], *path: str) -> str | None:
-    """The text of an entry, whatever it says; None where there is none."""
+    """The text of an entry, also one that is no value; None where there is none."""
     found: Any = tree
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
@@ -154,7 +160,7 @@ def num_errors(tree: Tree, kind: str) -> int | None:
 
 
 def error_texts(tree: Tree, kind: str) -> Iterator[tuple[str, str]]:
-    """The entries that count these errors, by key, whatever they say."""
+    """Entries that count these errors, by key, also those with no number."""
     errors = tree.get("ecc_errors")
     volatile = errors.get("volatile") if isinstance(errors, dict) else None
     if not isinstance(volatile, dict):

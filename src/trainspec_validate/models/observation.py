@@ -89,6 +89,8 @@ class PortObservation(DocumentPart):
     """Port of the interface, counted from 1."""
     active: bool
     """Whether the link is up."""
+    awaits_subnet_manager: bool | None = None
+    """Whether the physical link is up, and no subnet manager has set up the port yet."""
     rate_bytes_per_second: LinkBytesPerSecond | None = None
     """Rate that the port runs at in one direction."""
     link_layer: Literal["infiniband", "ethernet"] | None = None

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
+from trainspec_validate.telemetry.formats.machine_errors import HINTS as MACHINE_HINTS
+from trainspec_validate.telemetry.formats.machine_errors import machine_error
 
 _KERNEL = re.compile(
     r"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
@@ -29,7 +31,7 @@ _HOST = re.compile(
 """Formats of the journal: https://www.freedesktop.org/software/systemd/man/latest/journalctl.html#-o."""
 _FIELD = re.compile(r"(?:^\s*_HOSTNAME=|\"_HOSTNAME\"\s{0,4}:\s{0,4}\")(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,127})")
 _NO_HOSTS = frozenset({"localhost", "localhost.localdomain"})
-_HINTS = ("Xid (", "NVRM: ", "amdgpu ")
+_HINTS = ("Xid (", "NVRM: ", "amdgpu ", *MACHINE_HINTS)
 _ERRORS = ("Xid (", "fallen off the bus")
 _CORRECTED = frozenset({"corrected", "nonfatal"})
 _MOST_ERRORS = Limit("a kernel log", 400_000, "errors of devices")
@@ -40,14 +42,14 @@ _MAX_LINE = 4_000
 
 @dataclass(slots=True)
 class NodeLog:
-    """What a kernel log says of a node."""
+    """Errors and hosts in a kernel log of a node."""
 
     hosts: dict[str, None] = field(default_factory=dict)
     """Names of hosts in its lines, without those that any host has."""
     devices: list[Facts] = field(default_factory=list)
     """Devices with a fault, one for each error."""
     unread: list[str] = field(default_factory=list)
-    """What is not judged of the log, each with the reason, or the line and the reason."""
+    """Parts of the log that are not judged, each with the reason, or the line and the reason."""
     foreign: Counter[str] = field(default_factory=Counter)
     """Errors of other hosts, by host."""
     is_of_node: bool = True
@@ -55,7 +57,7 @@ class NodeLog:
 
 
 def node_log(text: str, node: str) -> NodeLog | None:
-    """What a text says as the kernel log of a node; None where it is none.
+    """Errors and hosts in a text, as the kernel log of a node; None where it is none.
 
     Lines that name another host are not charged to the node, nor are those without a host in a log of other hosts.
     """
@@ -72,7 +74,7 @@ def node_log(text: str, node: str) -> NodeLog | None:
     unnamed = others[0] if others and (is_by_entry or not found.is_of_node) else None
     known = set[tuple[str, str]]()
     for number, line in enumerate(text.split("\n"), start=1):
-        error = device_error(line) if any(hint in line for hint in _HINTS) else None
+        error = device_error(line) or machine_error(line) if any(hint in line for hint in _HINTS) else None
         if error is None and not any(hint in line for hint in _ERRORS):
             continue
         owner = _host(line)[0] or unnamed
@@ -82,7 +84,7 @@ def node_log(text: str, node: str) -> NodeLog | None:
             found.unread.append(f":{number} (an error without its device or code)")
         elif error.severity not in _CORRECTED and (error.pci, _fault(error)) not in known:
             known.add((error.pci, _fault(error)))
-            found.devices.append({"name": error.pci, "pci": error.pci, "faults": [_fault(error)]})
+            found.devices.append({"name": error.pci, **_pci(error), "faults": [_fault(error)]})
         _MOST_ERRORS.check(len(known) + len(found.unread))
     found.unread += _told(found, others)
     return found
@@ -104,6 +106,10 @@ def is_same_host(one: str, other: str) -> bool:
     """
     one, other = one.lower().rstrip("."), other.lower().rstrip(".")
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _pci(error: DeviceError) -> Facts:
+    return {"pci": error.pci} if ":" in error.pci else {}
 
 
 def _fault(error: DeviceError) -> str:

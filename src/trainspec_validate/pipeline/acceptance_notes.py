@@ -11,6 +11,7 @@ from trainspec_validate.rules._same_machine import short
 
 _SHOWN = 8
 STRAGGLER = "TS-TEL-035"
+_CORRECT = "correct host_link of the node group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def notes(
             "with fewer lanes of the host link than board and slot can have",
             "declare host_link.num_lanes of the node group",
         )
+    yield from _faster_links(data, observed)
     off = {str(one["name"]): sum(d.get("ecc_enabled") is False for d in one.get("devices", ())) for one in observed}
     yield from _devices(
         off,
@@ -84,6 +86,30 @@ def _partial_benchmarks(data: Mapping[str, Any], observed: Sequence[Facts]) -> I
             "run one rank on each accelerator",
             "TS-CLU-074",
         )
+
+
+def _faster_links(data: Mapping[str, Any], observed: Sequence[Facts]) -> Iterator[Note]:
+    """Nodes with a host link of a higher generation, or with more lanes, than any node group has."""
+    links = [group.get("host_link") for group in data.get("node_groups") or () if isinstance(group, Mapping)]
+    told: dict[str, str] = {}
+    for key, words in (("generation", "generation {}, declared is {}"), ("num_lanes", "{} lanes, declared are {}")):
+        declared = [link.get(key) for link in links if isinstance(link, Mapping)]
+        stated = [one for one in declared if isinstance(one, int)]
+        if not links or len(stated) < len(links):
+            continue
+        for node in observed:
+            found = [
+                one.get(f"host_link_{key}") or 0 for one in (*node.get("devices", ()), *node.get("descriptions", ()))
+            ]
+            name = str(node["name"])
+            if max(found, default=0) > max(stated):
+                more = words.format(max(found), max(stated))
+                told[name] = f"{told[name]}; {more}" if name in told else f"{name}: {more}"
+    if told:
+        reason = f"shows host links that are better than declared, on {len(told)} of {len(observed)} nodes"
+        reason = f"{reason} ({named(list(told.values()))})"
+        fact = "whether its host links are those that are declared"
+        yield Note(fact, tuple(told), reason, _CORRECT, "TS-CLU-073", ("TS-CLU-073",))
 
 
 def _foreign_hosts(observed: Sequence[Facts], declared: Sequence[str]) -> Iterator[Note]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.hardware import NodeGroup
-from trainspec_validate.documents.types.observation import CopyRate, LinpackRun, NodeObservation
+from trainspec_validate.documents.types.observation import BusBandwidth, CopyRate, LinpackRun, NodeObservation
 from trainspec_validate.model import units
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.performance.derived.cluster import domain_rate, host_link_rate, listed
-from trainspec_validate.rules import Uncovered, Violation, at
+from trainspec_validate.rules import Uncovered, Unresolved, Violation, at
 
 Placed = tuple[int, NodeObservation, NodeGroup | None]
 _KEY = "observed_nodes"
@@ -121,12 +121,19 @@ def _highest_peak(group: NodeGroup | None) -> float | None:
     return max(peaks, default=None)
 
 
-def refuse_unpublished(cluster: ClusterProfile, nodes: Sequence[Placed]) -> None:
+def refuse_unpublished(cluster: ClusterProfile, nodes: Sequence[Placed], is_bound: Set[int]) -> None:
     """Leave open rates for which no accepted value is published.
 
+    Args:
+        cluster: the profile.
+        nodes: its nodes that answered.
+        is_bound: those of which a bus bandwidth was compared with a predicted value, or with those of other nodes.
+
     Raises:
-        Uncovered: there are some; it has the numbers.
+        Unresolved: a bus bandwidth is among them, of which a larger message would be judged; it has the numbers.
+        Uncovered: there are others alone.
     """
+    has_benchmark = False
     told: list[str] = []
     first: Pointer | None = None
     for i, node, group in nodes:
@@ -136,13 +143,25 @@ def refuse_unpublished(cluster: ClusterProfile, nodes: Sequence[Placed]) -> None
             f"Linpack on {run.num_ranks} ranks at {run.flops_per_second / 1e12:.4g} TFLOP/s"
             for run in node.linpack_runs
         ]
+        key = "copies" if copies else "linpack_runs" if words else "bus_bandwidths"
+        unbound = [_told(own) for own in node.bus_bandwidths if i not in is_bound]
+        has_benchmark |= bool(unbound)
+        words += unbound
         if words:
-            first = first or (_KEY, i, "copies" if copies else "linpack_runs")
+            first = first or (_KEY, i, key)
             told.append(f"{node.name} ({', '.join(words)})")
     if first is not None:
         more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
         reason = f"has rates for which no least value is published: {', '.join(told[:_SHOWN])}{more}"
+        if has_benchmark:
+            remedy = "measure messages of 256 MiB or more, in a group whose scale_up is declared"
+            raise Unresolved(at(cluster, *first), reason, remedy)
         raise Uncovered(at(cluster, *first), reason, "agree on values with the seller")
+
+
+def _told(own: BusBandwidth) -> str:
+    rate = units.bytes_per_second(own.bus_bandwidth_bytes_per_second)
+    return f"{own.operation} of {units.bytes_(own.message_bytes)} at {rate}"
 
 
 def _span(copies: Sequence[CopyRate]) -> str:

@@ -207,7 +207,8 @@ def rng_per_rank(checkpoint: CheckpointPolicy) -> Iterator[Violation]:
         raise NotApplicable("random state is not saved")
     if checkpoint.state.rng_scope == "global":
         message = "one random state for all ranks: after a resume they draw the same numbers"
-        yield Violation(at(checkpoint, "state", "rng_scope"), message, "set rng_scope to rank")
+        fix = "keep the state of each rank, or a key from which each derives its own, and set rng_scope to rank"
+        yield Violation(at(checkpoint, "state", "rng_scope"), message, fix)
 
 
 @rule("TS-CKP-036")

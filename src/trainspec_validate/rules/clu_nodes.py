@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter, defaultdict
@@ -53,8 +54,13 @@ _FAULTS = {
     "mig:enabled": "divided into instances (MIG), which have no NVLink",
     "driver:unknown-error": "the driver cannot read values of the GPU",
     "driver:gpu-is-lost": "the GPU does not answer the driver",
+    "pcie:fatal": "a fatal error of its PCIe link; reseat it, and compare settings of the firmware",
+    "mlx5:health": "the firmware of the adapter stopped, or reported a fatal error",
+    "memory:uncorrected": "memory of the host lost data; replace the module that the kernel names",
+    "processor:uncorrected": "a machine check that was not corrected; see the log of the firmware",
+    "firmware:fatal": "the firmware reported a fatal error of the hardware; see its log",
 }
-"""What a fault of `nvidia-smi -q` means."""
+"""What a fault of `nvidia-smi -q` or of the kernel means."""
 
 Placed = tuple[int, NodeObservation, NodeGroup | None]
 
@@ -103,11 +109,12 @@ def observed_machine(cluster: ClusterProfile) -> Iterator[Violation]:
             yield Violation(at(cluster, _KEY, i), message, "name its group, where the profile has several")
             continue
         if node.num_accelerators is not None and node.num_accelerators != group.num_accelerators_per_node:
-            yield Violation(
-                at(cluster, _KEY, i, "num_accelerators"),
-                f"{node.name}: {node.num_accelerators} of {group.num_accelerators_per_node} accelerators",
-                "find the one that is missing by its slot, or correct num_accelerators_per_node",
-            )
+            wanted, found = group.num_accelerators_per_node, node.num_accelerators
+            told, remedy = f"{found} of {wanted} accelerators", "find the one that is missing by its slot, or "
+            if found > wanted:
+                told, remedy = f"{found} accelerators, declared are {wanted}", ""
+            place = at(cluster, _KEY, i, "num_accelerators")
+            yield Violation(place, f"{node.name}: {told}", f"{remedy}correct num_accelerators_per_node")
         yield from _driver(cluster, i, node)
     grouped = [(i, node, group) for i, node, group in nodes if group is not None]
     parts = [_described.machine(cluster, i, group) for i, _, group in grouped]
@@ -293,7 +300,10 @@ def _ports(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGr
         name = f"{node.name}/{port.device}" + (f" port {port.port}" if port.port > 1 else "")
         rate = port.rate_bytes_per_second
         if not port.active:
-            yield Violation(at(cluster, _KEY, i, "ports", j, "active"), f"{name}: the link is down", "check the cable")
+            words, remedy = "the link is down", "check the cable"
+            if port.awaits_subnet_manager:
+                words, remedy = "the cable is up, and no subnet manager has set up the port", "start a subnet manager"
+            yield Violation(at(cluster, _KEY, i, "ports", j, "active"), f"{name}: {words}", remedy)
         elif rate is not None and rate < declared * (1 - _RATE_TOLERANCE):
             message = f"{name}: {units.bytes_per_second(rate)}, declared are {units.bytes_per_second(declared)}"
             place = at(cluster, _KEY, i, "ports", j, "rate_bytes_per_second")
@@ -335,28 +345,39 @@ def _is_of_any_rate(port: PortObservation) -> bool:
 def _matched(node: NodeObservation, group: NodeGroup) -> tuple[dict[int, bool], float]:
     """Which declared ports those of a node can be by their rates: for each, whether it can be one of a compute NIC.
 
-    Also the highest rate of a declared port that none can be, 0 where there is none. A port of exactly a declared rate
-    is taken for it before a faster one is, and a port of unknown rate can be any.
+    Also the highest rate of a declared port that none can be, 0 where there is none. A port with the declared link
+    layer is taken before one without it, then one of exactly a declared rate before a faster one, and a port of unknown
+    rate can be any.
     """
-    wanted: Counter[float] = Counter()
+    wanted: Counter[tuple[float, str]] = Counter()
     for nic in group.nics:
-        wanted[nic.rate_bytes_per_second / (nic.num_ports or 1)] += nic.num_per_node * (nic.num_ports or 1)
+        num_ports = nic.num_ports or 1
+        wanted[nic.rate_bytes_per_second / num_ports, nic.technology] += nic.num_per_node * num_ports
     compute = {nic.rate_bytes_per_second / (nic.num_ports or 1) for _, nic in compute_nics(group)}
     left = {j: rate for j, port in enumerate(node.ports) if port.active and (rate := port.rate_bytes_per_second)}
     found: dict[int, bool] = {}
-    for most in (1 + _RATE_TOLERANCE, math.inf):
-        for rate in sorted(wanted, reverse=True):
-            able = [j for j, own in left.items() if rate * (1 - _RATE_TOLERANCE) <= own <= rate * most]
-            nearest = sorted(able, key=left.__getitem__)[: wanted[rate]]
-            wanted[rate] -= len(nearest)
+    for any_layer, most in itertools.product((False, True), (1 + _RATE_TOLERANCE, math.inf)):
+        for rate, layer in sorted(wanted, reverse=True):
+            able = [
+                j
+                for j, own in left.items()
+                if rate * (1 - _RATE_TOLERANCE) <= own <= rate * most and (any_layer or _may_have(node.ports[j], layer))
+            ]
+            nearest = sorted(able, key=left.__getitem__)[: wanted[rate, layer]]
+            wanted[rate, layer] -= len(nearest)
             found |= dict.fromkeys(nearest, rate in compute)
             left = {j: own for j, own in left.items() if j not in found}
     num_unknown = sum(map(_is_of_any_rate, node.ports))
-    for rate in sorted(wanted, reverse=True):
-        if wanted[rate] > num_unknown:
+    for rate, layer in sorted(wanted, reverse=True):
+        if wanted[rate, layer] > num_unknown:
             return found, rate
-        num_unknown -= wanted[rate]
+        num_unknown -= wanted[rate, layer]
     return found, 0.0
+
+
+def _may_have(port: PortObservation, technology: str) -> bool:
+    """Whether the link layer of a port, where it is known, is that of a technology that has one of these."""
+    return port.link_layer is None or technology not in _LINK_LAYERS or port.link_layer == technology
 
 
 @rule("TS-CLU-074")
@@ -364,6 +385,7 @@ def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
     """The rates of benchmarks on a node are in their bands, and bus bandwidths near those of its peers."""
     nodes = _nodes(cluster)
     judged = any(node.copies or node.linpack_runs for _, node, _ in nodes)
+    is_bound = set[int]()
     yield from rates(cluster, nodes)
     peers: dict[tuple[str, str, int, float], list[tuple[float, Pointer, str]]] = defaultdict(list)
     for i, node, group in nodes:
@@ -374,20 +396,20 @@ def observed_bandwidth(cluster: ClusterProfile) -> Iterator[Violation]:
             least = _least(group, own) if group is not None else None
             if least is None:
                 continue
-            judged = True
+            is_bound.add(i)
             if own.bus_bandwidth_bytes_per_second < least:
                 yield _slow(cluster, place, (node.name, own), f"predicted is at least {units.bytes_per_second(least)}")
     for found in (found for found in peers.values() if len(found) >= _LEAST_NODES):
-        judged = True
+        is_bound.update(int(place[1]) for _, place, _ in found)
         median = statistics.median(rate for rate, _, _ in found)
         for rate, place, _ in found:
             if rate < _STRAGGLER * median:
                 node = cluster.observed_nodes[int(place[1])]
                 told = f"{units.percent(rate / median)} of the median of {len(found)} nodes"
                 yield _slow(cluster, place, (node.name, node.bus_bandwidths[int(place[3])]), told)
-    if not judged:
-        raise NotApplicable("no bus bandwidth of a large message on one node, and no three nodes to compare")
-    refuse_unpublished(cluster, nodes)
+    if not judged and not peers:
+        raise NotApplicable("no rate of a benchmark on one node")
+    refuse_unpublished(cluster, nodes, is_bound)
 
 
 def _slow(cluster: ClusterProfile, place: Pointer, found: tuple[str, BusBandwidth], told: str) -> Violation:

@@ -346,5 +346,6 @@ def _judged(gathered: Gathered, name: str) -> tuple[Gathered, Report]:
 
     document = Given(name, gathered.text.encode(), is_document=True)
     report, failures = judged(document, REQUIREMENTS, (*gathered.streams, *gathered.streams_of_no_node))
-    report = replace(report, unjudged=(*report.unjudged, *gathered.left_out, *gathered.unjudged))
+    open_ = (*report.unjudged, *gathered.left_out, *gathered.unjudged)
+    report = replace(report, unjudged=open_, left_out=())  # the requirements are those of the command, not of an option
     return replace(gathered, failures=(*gathered.failures, *failures)), report

@@ -170,7 +170,7 @@ class State(Record, frozen=True, kw_only=True):
     items: tuple[StateItem, ...]
     """Kinds of state that a save holds, such as `model`, `optimizer` and `data-position`."""
     rng_scope: Literal["rank", "global"] = "rank"
-    """Whether each rank's random state is kept."""
+    """`rank` keeps random state of each rank, or a key from which each derives its own; `global`, one state for all."""
     omitted: tuple[OmittedState, ...] = ()
     """Required items that are left out, with reasons."""
     keys: tuple[StateKeys, ...] = ()

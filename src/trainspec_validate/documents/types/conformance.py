@@ -176,8 +176,8 @@ class StackDescriptor(Record, frozen=True, kw_only=True, tag_field="kind", tag="
     components: Annotated[tuple[SoftwareComponent, ...], Meta(min_length=1)]
     """Components of the stack, for the report; `launch.versions` says more exactly what is installed."""
     documents: tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...] = ()
-    """Cluster profile, training plan and checkpoint policy of the stack, as paths from this file; with those that they
-    refer to."""
+    """Cluster profile, training plan and checkpoint policy of the stack on its test job with two ranks, as paths from
+    this file; with those that they refer to. They are validated together, and not compared with a scenario."""
     modifications: tuple[Text, ...] = ()
     """Every way in which the stack that is launched differs from what its makers ship."""
     launch: Launch
@@ -219,7 +219,7 @@ class RampStage(Record, frozen=True, kw_only=True):
     from_step: CountOrZero
     """Optimizer steps that are completed before."""
     global_sequences: Count
-    """Samples of one update."""
+    """Samples of one optimizer step."""
 
 
 class TestJob(Record, frozen=True, kw_only=True):
@@ -232,13 +232,13 @@ class TestJob(Record, frozen=True, kw_only=True):
     num_steps: Count = 60
     """Optimizer steps in all."""
     global_sequences: Count = 8
-    """Samples of one update."""
+    """Samples of one optimizer step."""
     samples_per_epoch: Count = 4000
     """Samples of the data set: each is consumed once before any is consumed again."""
     sample_order: Literal["any", "sequential"] = "any"
     """`sequential` asks for the samples in the order of their numbers, from 0 on, in each epoch."""
     accumulation_steps: Count = 1
-    """Micro-batches of one rank in one update."""
+    """Micro-batches of one rank in one optimizer step."""
     checkpoint_interval_steps: Count = 10
     """Optimizer steps between saves."""
     num_kept: Count = 3

@@ -181,7 +181,7 @@ class ConformanceReport(Record, frozen=True, kw_only=True, tag_field="kind", tag
     level: ConformanceLevel | None = None
     """Highest level of which every scenario of the claimed profile passed, and of all levels below; None if none."""
     conformant: bool
-    """Whether that is the level that the stack claims, or a higher one."""
+    """Whether that is the level that the stack itself claims, or a higher one; for `described` nothing was run."""
     scenarios: tuple[ScenarioReport, ...]
     """All scenarios that were chosen."""
     evidence: tuple[Evidence, ...] = ()

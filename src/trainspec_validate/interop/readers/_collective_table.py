@@ -28,6 +28,7 @@ _OPERATIONS = {
 }
 _WRONG = "#wrong"
 _UNCHECKED = frozenset({"N/A", "-"})
+_ALL_UNCHECKED = ({"N/A"}, {"-"}, {"N/A", "-"})
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?")
 _MEASURED = frozenset({"time", "algbw", "busbw"})
 _TYPE = re.compile(r"(?:u?int(?:8|32|64)|half|float|double|bfloat16|bf16|fp?8\w{0,8}|float8\w{0,8})")
@@ -52,6 +53,8 @@ class Row:
     num_wrong: int
     is_exact: bool
     """True when both rates have digits enough for their ratio to be judged."""
+    is_unchecked: bool
+    """True when the program says that it did not check the data."""
 
 
 @dataclass(slots=True)
@@ -131,6 +134,7 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         bus * 1e9 if bus is not None else None,
         max((_count(cell) for cell, column in zip(cells, columns, strict=True) if column == _WRONG), default=0),
         min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
+        {cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG} in _ALL_UNCHECKED,
     )
 
 

@@ -6,12 +6,14 @@ import re
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 from trainspec_validate.interop.readers._shell_words import cut_words
+from trainspec_validate.interop.readers._slurm_sizes import nodes_told, slurm_sizes
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import bare
 
-_SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(?:--([a-z-]+)[= ][ \t]*|-([NnG])[ \t]*)([0-9]+)")
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
 _TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-([NnG])(.*)", re.DOTALL)
+_COMPONENT = re.compile(r"--(?:het|pack)-group(?:=(.*))?", re.DOTALL)
+"""The parts of a heterogeneous job in which srun starts a program; the first one otherwise."""
 _STARTS_RANKS = re.compile(
     r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun|mpiexec"
 )
@@ -53,8 +55,11 @@ def launcher_of(text: str) -> str:
     if started and started[0].startswith("mpi"):
         ranks = _MPI.search(text)
         return f"{started[0]} ranks={_size(ranks[1])}" if ranks else started[0]
+    elsewhere = "srun" in words and _is_elsewhere(words)
     if started and _further(words):
         return f"{started[0]} {_further(words)}"
+    if started and elsewhere:
+        return f"{started[0]} nodes=open"
     if started or "srun" not in words:
         return started[0] if started else words[0].rpartition("/")[2][:60] if words else "none"
     asked = ["srun"]
@@ -64,7 +69,14 @@ def launcher_of(text: str) -> str:
             size = (found[2] or found[4] or following).lstrip("=")
             key = found[1] or _SHORT[found[3]]
             asked.append(f"{key}={_size(size)}")
-    return " ".join(asked)
+    return " ".join([*asked, "nodes=open", "ntasks=open"] if elsewhere else asked)
+
+
+def _is_elsewhere(words: list[str]) -> bool:
+    """Whether srun starts a program in other parts of a heterogeneous job than the first."""
+    pairs = zip(words, [*words[1:], ""], strict=True)
+    asked = [found[1] or following for word, following in pairs if (found := _COMPONENT.fullmatch(word))]
+    return any(value != "0" for value in asked)
 
 
 def _further(words: list[str]) -> str:
@@ -76,11 +88,6 @@ def _further(words: list[str]) -> str:
 
 def _size(text: str) -> str:
     return text if text.isdecimal() and len(text) < 10 else "open"
-
-
-def slurm_sizes(text: str) -> dict[str, int]:
-    """Options that the lines for Slurm set."""
-    return {found[1] or _SHORT[found[2]]: int(found[3][:9]) for found in _SLURM.finditer(text)}
 
 
 def _asked(launcher: str) -> dict[str, int]:
@@ -113,7 +120,7 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return _of_included(draft)
     found = _of_sizes(draft, text, launcher)
     if found[0] is None:
-        _leave_open(draft, _why_open(draft, launcher))
+        _leave_open(draft, _why_open(draft, launcher, text))
     return found
 
 
@@ -213,17 +220,18 @@ def _hosts(draft: Draft) -> str:
     )
 
 
-def _why_open(draft: Draft, launcher: str) -> str:
+def _why_open(draft: Draft, launcher: str, text: str) -> str:
     """Why the number of ranks is not known; empty where nothing in the source bears on it."""
+    told = f"; {asked}" if (asked := nodes_told(text)) else ""
     per_node = draft.count("nproc_per_node", "num_gpus")
     open_size = draft.reasons("nproc_per_node", "num_gpus")
     open_nodes = draft.reasons("nnodes", "num_nodes")
     if open_size:
         return f"{'nproc_per_node' if draft.reasons('nproc_per_node') else 'num_gpus'}: {open_size[0]}"
     if per_node and open_nodes:
-        return f"{per_node} processes of each node; nnodes: {open_nodes[0]}"
+        return f"{per_node} processes of each node; nnodes: {open_nodes[0]}{told}"
     if per_node:
-        return f"{per_node} processes of each node; the number of nodes is not given"
+        return f"{per_node} processes of each node{told or '; the number of nodes is not given'}"
     if reasons := draft.reasons("num_processes"):
         return f"num_processes: {reasons[0]}"
     if _TORCHRUN.search(launcher):
@@ -237,4 +245,4 @@ def _why_open(draft: Draft, launcher: str) -> str:
         return f"{launcher} starts one process, which decides on how many of the accelerators that it finds it runs"
     if "=open" in launcher:
         return f"{launcher.split(maxsplit=1)[0]} is given a number of tasks that is not resolved"
-    return ""
+    return asked

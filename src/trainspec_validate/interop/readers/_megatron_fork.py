@@ -20,7 +20,7 @@ _PLACE = re.compile(r"(?:(?<=/)|\A)(megatron[-_]?[a-z0-9][\w.-]{0,60})(?=/|\Z)",
 _OWN_PLACE = re.compile(
     r"megatron[-_]?(?:lm|core|deepspeed)(?:[-_.]?(?:main|master|dev|core|[rv]?[\d.]+))*", re.IGNORECASE
 )
-"""Checkouts of Megatron-LM, and of the fork with DeepSpeed, whose defaults are those of Megatron-LM."""
+"""Checkouts of Megatron-LM, and of the forks with DeepSpeed, whose defaults are those of Megatron-LM."""
 _DIRECTORY = re.compile(r"(?m)^[ \t]*(?:cd|pushd)[ \t]+[\"']?([^\s\"';&|]{1,300})")
 _CLONED = re.compile(
     r"\bgit[ \t]+clone\b[^\n]{0,200}?github\.com[:/]([\w.-]{1,60})/(megatron[\w.-]{0,60})", re.IGNORECASE
@@ -35,11 +35,12 @@ _MAX_SHOWN = 60
 
 @cache
 def _options() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Options that Megatron-LM has or had, and those of the fork with DeepSpeed; as a set and in order.
+    """Options that Megatron-LM has or had, and those of the forks with DeepSpeed; as a set and in order.
 
     Made of the texts of all commits up to NVIDIA/Megatron-LM@d98e8a64 that change its files of arguments or the
-    fields of its configurations, and of deepspeedai/Megatron-DeepSpeed@f4157bea. Two are of sail-sg/zero-bubble,
-    whose schedule is read.
+    fields of its configurations, and of deepspeedai/Megatron-DeepSpeed@f4157bea and
+    bigscience-workshop/Megatron-DeepSpeed@8387ae17, whose defaults are the same. Two are of sail-sg/zero-bubble, whose
+    schedule is read.
     """
     path = Path(__file__).resolve().parents[2] / "data" / "megatron_options.txt"
     words = path.read_text(encoding="utf-8").split()
@@ -47,7 +48,7 @@ def _options() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def sign_of_a_fork(values: Mapping[str, object], script: ForeignText, launched: Collection[str]) -> str:
-    """What shows that a script starts a fork of Megatron-LM; empty where nothing does.
+    """The sign by which a script starts a fork of Megatron-LM; empty where there is none.
 
     Args:
         values: the options of the script.
@@ -60,7 +61,11 @@ def sign_of_a_fork(values: Mapping[str, object], script: ForeignText, launched: 
         if not _is_known(name):
             return f"--{name[:_MAX_SHOWN].replace('_', '-')} is no option of Megatron-LM"
     text = script.text
-    places = [script.name, *_DIRECTORY.findall(text), *(place.rstrip("/") for place in _NAMED_PROGRAM.findall(text))]
+    places = [
+        script.name.rpartition("/")[0],
+        *_DIRECTORY.findall(text),
+        *(place.rstrip("/") for place in _NAMED_PROGRAM.findall(text)),
+    ]
     for place in places:
         for found in _PLACE.findall(place):
             if not _OWN_PLACE.fullmatch(found):

@@ -25,6 +25,8 @@ _OTHERS = frozenset(
 _KEYWORDS = frozenset({"if", "for", "while", "until", "case", "select", "function", "time", "!", "{", "[["})
 _ENTRY = re.compile(rf"({NAME})\[.*")
 _ASSIGNED = re.compile(rf"({NAME})(\[[^\]]*\])?(\+?)=(.*)", re.DOTALL)
+_PLAIN = re.compile(r"[\w./:@+-]+(?:[ \t]+-?[\w./:@+][\w./:@+-]*)*[ \t]*")
+"""Words of a command without options of a program, such as `python3 -u`."""
 _SHAPING = frozenset("iulc")
 _FLAGS = {
     "read": ("a", "dinNptu"),
@@ -185,10 +187,20 @@ def open_entry(script: Script, name: str, line: int) -> None:
 
 
 def _alias(script: Script, words: Sequence[Word]) -> None:
+    """`alias NAME=text`: noted but where the text is a plain name of a program, or several words without options."""
     for word in words:
+        name, _, text = word.text.partition("=")
+        first = text.split(maxsplit=1)[0] if text.split() else ""
         if not is_settled(word.text):
-            script.options.add("any-alias")
-        script.options.add(f"alias {word.text.partition('=')[0]}")
+            script.options.update({"any-alias", f"alias {name}"})
+        elif not _PLAIN.fullmatch(text) or sets_variables(script, first):
+            script.options.add(f"alias {name}")
+
+
+def is_alias(script: Script, name: str) -> bool:
+    """Whether the name of a command may be an alias of other commands or options."""
+    noted = f"alias {name}" in script.options or "any-alias" in script.options
+    return noted and "expand_aliases" in script.options
 
 
 def _take(script: Script, kind: str, words: Sequence[Word]) -> None:

@@ -13,7 +13,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
 from trainspec_validate.interop.readers._shell_arguments import Arguments, arguments_of, hand_over
 from trainspec_validate.interop.readers._shell_assignments import ASSIGNS, assignment, take
-from trainspec_validate.interop.readers._shell_builtins import DECLARES, built_in, name_at, sets_variables
+from trainspec_validate.interop.readers._shell_builtins import DECLARES, built_in, is_alias, name_at, sets_variables
 from trainspec_validate.interop.readers._shell_choices import Value
 from trainspec_validate.interop.readers._shell_conditions import decide, matches
 from trainspec_validate.interop.readers._shell_items import items_of, quoted_glob, test_words
@@ -335,8 +335,13 @@ def _simple(script: Script, tokens: tuple[Token, ...]) -> bool:
     assigned = script.scopes.pop()
     own = {found[1] for token in tokens[:position] if token.kind == "word" and (found := assignment(token))}
     before = position
+    changed = position < len(tokens) and tokens[position].bare and is_alias(script, tokens[position].text)
+    if changed:
+        script.unsettle()
     while position < len(tokens):
         position = take(script, command, tokens, position)
+    if changed:
+        command.append(Word(unknown_words("alias"), tokens[before].line))
     while script.declared:
         script.declared.pop(0)()
     if script.failed:
@@ -361,8 +366,6 @@ def _command(script: Script, command: list[Word], tokens: tuple[Token, ...], ass
     script.commands.append(with_read_words(command))
     place = name_at(command)
     name, words = command[place].text, command[place + 1 :]
-    if f"alias {name}" in script.options and "expand_aliases" in script.options:
-        script.unsettle()
     if name in _READS and words:
         script.sourced.append((_shown_file(script, words[0].text, tokens), command[0].line))
         if not prepares_alone(words[0].text):

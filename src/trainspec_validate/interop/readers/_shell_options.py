@@ -58,6 +58,8 @@ _SIZED = re.compile(r"--(?:nproc[_-]per[_-]node|nnodes|num_gpus|num_nodes)\b")
 _EXPORTED = re.compile(r"\bexport[ \t]+([A-Za-z_]\w{0,100})")
 _USED = re.compile(r"\$\{?([A-Za-z_]\w{0,100})")
 _ALLOCATORS = {"expandable_segments:true": "expandable-segments", "backend:cudamallocasync": "asynchronous"}
+_END = "\n"
+"""A word between two texts: an option before it has no value behind it."""
 _NO_OPTIONS = re.compile(r"\$\(\(|\$(?:\w{1,80}|\{\w{1,80}\})/")
 """A number that the shell computes, and a path below a directory from outside."""
 
@@ -213,7 +215,12 @@ class Reader:
         return [self.script.choices.mark(values, MORE)] if known and not self._pairs else []
 
     def _laid_over(self, word: Word) -> Callable[[Found], None] | None:
-        """What lays the options that a word holds over those before it; None for a word that is one option or value."""
+        """What lays the options that a word holds over those before it; None for a word that is one option or value.
+
+        The end of a text lays nothing over them, and ends the option before it.
+        """
+        if word.text == _END:
+            return lambda _: None
         if only_marks(word.text) and any(map(self.lists, split_marks(word.text))):
             return lambda found: self._overlay(word, found)
         if self._names_are_open(word.text):
@@ -439,7 +446,7 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
             Word(text, script.places[name])
             for name, value in script.variables.items()
             if any(holds_option(one.text) for one in script.choices.flat(value)[0])
-            for text in cut_words(value)
+            for text in [*cut_words(value), _END]
         ]
         found = reader.read(words)
         found.is_list = True
@@ -448,7 +455,8 @@ def _found(script: Script, reader: Reader, pattern: re.Pattern[str], fewest: int
     if first.startswith("--"):
         return reader.read(word for command in script.commands if command[0].text.startswith("--") for word in command)
     if best < fewest:
-        return reader.read(word for command in script.commands if id(command) not in apart for word in command)
+        kept = [command for command in script.commands if id(command) not in apart]
+        return reader.read(word for command in kept for word in [*command, Word(_END, command[-1].line)])
     near = [k for k, score in enumerate(scores) if score >= max(fewest, (best + 1) // 2)]
     # A command that is only shown lacks its launcher.
     picked = [read[k] for k in near if script.commands[k][0].text not in SHOWS] or [read[k] for k in near]

@@ -232,7 +232,7 @@ def tokens(text: str) -> Iterator[Token]:
     ['A=1', 'torchrun', 'a b', '--x', '$A']
 
     Raises:
-        ForeignFormatError: a quote or bracket is never closed, or the text is too long for a script.
+        ForeignFormatError: a quote, bracket or document is never closed, or the text is too long for a script.
     """
     if len(text) > MAX_CHARACTERS:
         raise ForeignFormatError(
@@ -249,8 +249,8 @@ class _Lexer:
 
     def __init__(self, scanner: _Scanner) -> None:
         self.scanner = scanner
-        self._waiting: list[str] = []
-        """The last words of documents that begin after this line."""
+        self._waiting: list[tuple[str, int]] = []
+        """The last words of documents that begin after this line, with the line that names them."""
         self._in_test, self._starts = False, True
 
     def step(self) -> Iterator[Token]:
@@ -326,7 +326,7 @@ class _Lexer:
             return
         target = scanner.word()
         if signs.rstrip("-") == "<<" and target.text:
-            self._waiting.append(target.text)
+            self._waiting.append((target.text, target.line))
         elif "$" in target.text and _MAY_ASSIGN.search(target.text):
             yield Token("target", target.line, target.pieces)
 
@@ -413,10 +413,16 @@ def _substituted_process(scanner: _Scanner) -> Token:
     return Token("word", line, pieces)
 
 
-def _skip_documents(scanner: _Scanner, waiting: list[str]) -> None:
-    """Documents such as `<<END ... END`, which are no commands; one without its end is read like the rest."""
+def _skip_documents(scanner: _Scanner, waiting: list[tuple[str, int]]) -> None:
+    """Documents such as `<<END ... END`, which are no commands.
+
+    Raises:
+        ForeignFormatError: one has no end, so that all that follows is its text.
+    """
     while waiting:
-        last = waiting.pop(0)
+        last, line = waiting.pop(0)
         found = scanner.line_of(last)
-        if found is not None:
-            scanner.step(found[1] - scanner.at)
+        if found is None:
+            why = f"the document that begins here has no line {last[:40]}, so that all that follows is its text"
+            raise ForeignFormatError(why, line, f"end it with a line {last[:40]}")
+        scanner.step(found[1] - scanner.at)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainspec_validate.interop.readers._launched_ranks import slurm_sizes
 from trainspec_validate.interop.readers._shell_commands import read_script
 from trainspec_validate.interop.readers._shell_documents import with_read_documents
 from trainspec_validate.interop.readers._shell_run_documents import with_run_documents
 from trainspec_validate.interop.readers._shell_variables import Script
+from trainspec_validate.interop.readers._slurm_sizes import OPEN, slurm_sizes
 
 _SLURM_NAMES = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -24,7 +24,8 @@ def script_of(text: str) -> Script:
         ForeignFormatError: the script is cut off in a quote, or grows beyond bounds.
     """
     sizes = slurm_sizes(text)
-    named = {name: sizes[key] for key, names in _SLURM_NAMES.items() if key in sizes for name in names}
+    known = {key: size for key, size in sizes.items() if size != OPEN}
+    named = {name: known[key] for key, names in _SLURM_NAMES.items() if key in known for name in names}
     whole, unread = with_run_documents(with_read_documents(text))
     script = read_script(whole, named)
     script.unread.extend(unread)

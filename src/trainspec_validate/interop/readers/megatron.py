@@ -111,8 +111,7 @@ def read(text: ForeignText) -> Fragment:
         why = "no command has arguments of Megatron-LM"
         raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
     _refuse_idle(started)
-    own = _OF_ANOTHER if _in_underscores(text.text) else ""
-    fork = sign_of_a_fork(started.values, text, started.found.launched)
+    own, fork = _signs(started, text)
     named = started.values.get("deepspeed_config")
     written = written_mapping(started.script, text.text, named) if isinstance(named, str) else {}
 
@@ -139,6 +138,12 @@ def read(text: ForeignText) -> Fragment:
         leave_open(draft, own)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _signs(started: Started, text: ForeignText) -> tuple[str, str]:
+    """Why the options are those of another program, and what shows that the program is one of a fork, or empty."""
+    own = _OF_ANOTHER if _in_underscores(text.text) else ""
+    return own, sign_of_a_fork(started.values, text, started.found.launched)
 
 
 def _drop_defaults(draft: Draft, program: str | None, own: str, fork: str) -> None:

@@ -18,7 +18,7 @@ from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_stated
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Draft, Lines
+from trainspec_validate.interop.readers._plan_parts import Draft, Lines, is_count
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 
@@ -44,6 +44,9 @@ Source: FlagOpen/FlagScale: flagscale/runner/utils.py, flatten_dict_to_args.
 """
 _BY_PRIMUS = "the file overrides the module and the model that Primus names, and does not say; they decide"
 _BY_FLAGSCALE = "the program that FlagScale starts decides, and the experiment that names it is another file"
+_EXPERTS = "expert_tensor_parallel_size_per_process_mesh"
+_DATA, _AXES = 3, 5
+"""The place of the data ranks among the degrees of a mesh: tensor, context, expert, data and pipeline."""
 _DEGREES = ("tensor", "pipeline", "context", "data", "expert", "sequence", "schedule", "num_virtual_stages")
 
 
@@ -111,8 +114,7 @@ def _made(values: dict[str, Any], lines: Lines, origins: Mapping[str, str], why:
     leave_chunks_open(draft, why)
     write_megatron(draft, defaults=False)
     if draft.flag("enable_hetero"):
-        meshes = "enable_hetero gives each part of the pipeline degrees of its own, which are not read"
-        draft.drop([("parallelism", axis) for axis in _DEGREES], meshes)
+        _take_meshes(draft)
     if any(name.startswith("recompute_") and name.endswith("_per_stage_micro_batch") for name in values):
         draft.drop([("memory", "activation_policy")], "each stage and micro-batch has its own recomputation")
     count_stated(draft)
@@ -120,6 +122,27 @@ def _made(values: dict[str, Any], lines: Lines, origins: Mapping[str, str], why:
     complete(draft)
     leave_foreign_model_open(draft)
     return draft
+
+
+def _take_meshes(draft: Draft) -> None:
+    """What the meshes of `enable_hetero` leave of the settings for the whole job.
+
+    Source: FlagOpen/FlagScale: flagscale/train/arguments.py, pre_validate_args.
+    """
+    meshes = "enable_hetero gives each part of the pipeline degrees of its own, which are not read"
+    draft.drop([("parallelism", axis) for axis in _DEGREES], meshes)
+    experts = draft.look(_EXPERTS)
+    if experts is None and draft.count("expert_tensor_parallel_size") is None:
+        draft.drop([("parallelism", "expert_tensor")], meshes)
+    elif experts is not None:
+        agreed = experts[0] if isinstance(experts, list) and len(set(map(repr, experts))) == 1 else None
+        draft.drop([("parallelism", "expert_tensor")], f"{_EXPERTS} gives the parts different ones")
+        if is_count(agreed):
+            draft.put(("parallelism", "expert_tensor"), agreed, f"{_EXPERTS}, alike for all parts")
+    sizes = draft.look("hetero_process_meshes")
+    if not isinstance(sizes, list) or len(set(map(repr, sizes[_DATA::_AXES]))) != 1:
+        why = "a part with other data ranks than the first has other micro-batches"
+        draft.drop([("batch", "micro_sequences")], f"hetero_process_meshes: {why}")
 
 
 FORMATS = (

@@ -13,6 +13,8 @@ from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, Placed
 
 _AT_ONCE = 65_536
 """Series whose names are looked at in one go."""
+LARGEST_NUM_DEVICES = 65_536
+"""Devices of a rank that a header can declare; more are a mistake."""
 
 
 def metrics_seen(run: RunView) -> list[Metric]:
@@ -75,6 +77,12 @@ def attempt_of(event: PlacedEvent) -> int:
     """The attempt that an event says it starts or ends; that of its record where it names none."""
     number = event.attribute("train.run.attempt")
     return number if isinstance(number, int) else event.attempt
+
+
+def num_devices_per_rank(run: RunView, attempt: int) -> int:
+    """Devices that each rank of an attempt drives, as its headers declare; 1 where none does."""
+    found = (value for value, head in run.declared("train.rank.num_devices") if head.record.att == attempt)
+    return max((n for n in found if isinstance(n, int) and 1 <= n <= LARGEST_NUM_DEVICES), default=1)
 
 
 def stated_sizes(run: RunView) -> Iterator[tuple[int, int, Location]]:

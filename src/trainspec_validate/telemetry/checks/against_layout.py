@@ -9,8 +9,8 @@ from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.parallelism import Axis
 from trainspec_validate.performance.derived.job import degree
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check, require
-from trainspec_validate.telemetry.checks._members import stated_sizes
-from trainspec_validate.telemetry.checks._words import few, names_in_words
+from trainspec_validate.telemetry.checks._members import num_devices_per_rank, stated_sizes
+from trainspec_validate.telemetry.checks._words import counted, few, names_in_words
 from trainspec_validate.telemetry.view.run_view import PlacedHead
 
 COORDINATES: tuple[Axis, ...] = ("data", "tensor", "pipeline", "context", "expert")
@@ -25,12 +25,17 @@ def world_size_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violatio
     yield from few(
         Violation(
             place,
-            f"attempt {number} starts with {size:,} ranks, but the plan says {said}",
-            "start the ranks of the plan, or list the data degree under batch.elastic",
+            f"attempt {number} starts with {counted(size, 'rank')}{_of_each(devices)}, but the plan says {said}",
+            "start the ranks of the plan, list the data degree under batch.elastic, or declare train.rank.num_devices "
+            "where a rank drives several devices",
         )
         for number, size, place in judged
-        if size not in wanted
+        if size * (devices := num_devices_per_rank(run, number)) not in wanted
     )
+
+
+def _of_each(num_devices: int) -> str:
+    return "" if num_devices == 1 else f" of {num_devices:,} devices each"
 
 
 def _data_degrees(plan: TrainingPlan) -> dict[int, int]:
@@ -45,12 +50,13 @@ def _data_degrees(plan: TrainingPlan) -> dict[int, int]:
 def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """The parallel coordinates that ranks declare are those that the degrees and the order of the plan give them."""
     judged, found, degrees = False, [], _data_degrees(plan)
+    several = {span.number for span in run.attempts if num_devices_per_rank(run, span.number) > 1}
     sizes = {span.number: span.world_size for span in run.attempts}
     for head in run.heads:
         rank, data = _rank(head), degrees.get(sizes.get(head.record.att) or 0, degree(plan, "data"))
         for axis in COORDINATES:
             stated = head.record.declared.get(f"train.parallel.{axis}.rank")
-            if not isinstance(stated, int) or isinstance(stated, bool):
+            if not isinstance(stated, int) or isinstance(stated, bool) or head.record.att in several:
                 continue
             judged = True
             limit, wanted = data if axis == "data" else degree(plan, axis), _coordinate(plan, axis, rank, data)
@@ -65,7 +71,11 @@ def degrees_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
                 )
                 found.append(Violation(head.location, message, "start ranks in the order of the plan"))
     if not judged:
-        raise NotApplicable("no head declares a parallel coordinate")
+        raise NotApplicable(
+            "ranks drive several devices, whose coordinates differ"
+            if several
+            else "no head declares a parallel coordinate"
+        )
     yield from few(found)
 
 

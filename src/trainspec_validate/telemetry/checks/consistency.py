@@ -9,6 +9,7 @@ import numpy as np
 
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
 from trainspec_validate.telemetry.checks._job import at_times, held_at, report_interval, stretches
+from trainspec_validate.telemetry.checks._members import num_devices_per_rank
 from trainspec_validate.telemetry.checks._pauses import Pauses, evaluations, of_attempt
 from trainspec_validate.telemetry.checks._rows import finite, has_times, refuse_snapshot
 from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
@@ -217,9 +218,11 @@ def _declared(run: RunView, span: AttemptSpan, attribute: str) -> float | None:
 
 
 def _num_accelerators(run: RunView, span: AttemptSpan) -> list[int]:
-    """What the accelerators of an attempt can be: its ranks, or the devices that ranks name where there are fewer."""
+    """What the accelerators of an attempt can be: devices of its ranks, or those that ranks name if there are fewer."""
+    size = (span.world_size or 0) * num_devices_per_rank(run, span.number)
     devices = {p.device for p in run.placements if p.attempt == span.number and p.device is not None}
-    return [span.world_size, *([len(devices)] if 0 < len(devices) < span.world_size else [])] if span.world_size else []
+    named = [len(devices)] if 0 < len(devices) < (span.world_size or 0) else []
+    return [size, *named] if size else []
 
 
 def _against_rate(run: RunView, span: AttemptSpan, model: JobSeries) -> Iterator[list[Violation]]:

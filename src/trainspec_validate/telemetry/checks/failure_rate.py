@@ -13,6 +13,7 @@ from trainspec_validate.performance.derived.cluster import ranks_per_node
 from trainspec_validate.telemetry.checks import NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import recovered_episodes
+from trainspec_validate.telemetry.checks._members import num_devices_per_rank
 
 FEWEST = 5
 """Fewer faults are inside nearly every interval."""
@@ -62,7 +63,7 @@ def _node_days(run: RunView, num_ranks_per_node: int) -> float | None:
         hosts = {p.host for p in run.placements if p.attempt == span.number and p.host is not None}
         nodes = len(hosts)
         if span.world_size is not None:
-            nodes = max(nodes, -(-span.world_size // num_ranks_per_node))
+            nodes = max(nodes, -(-span.world_size * num_devices_per_rank(run, span.number) // num_ranks_per_node))
         if not nodes:
             return None
         total += nodes * span.seconds

@@ -9,7 +9,13 @@ import numpy as np
 
 from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
-from trainspec_validate.telemetry.checks._members import device_metrics, devices_by_attempt, head_of_scope, stated_sizes
+from trainspec_validate.telemetry.checks._members import (
+    device_metrics,
+    devices_by_attempt,
+    head_of_scope,
+    num_devices_per_rank,
+    stated_sizes,
+)
 from trainspec_validate.telemetry.checks._rows import Columns, rows_of, violations_of_rows
 from trainspec_validate.telemetry.checks._words import Fault, counted, few, names_in_words, number, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, RunView, Series
@@ -31,6 +37,7 @@ def ranks_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violatio
         for group in cluster.node_groups
     )
     for attempt, size, place in require(list(stated_sizes(run)), "no world size is stated"):
+        size *= num_devices_per_rank(run, attempt)  # noqa: PLW2901 - places that its ranks take
         if size > most:
             yield Violation(
                 place,
@@ -54,7 +61,7 @@ def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violat
     least = min(group.num_accelerators_per_node for group in cluster.node_groups)
     found = []
     for span in run.attempts:
-        wanted = min(least, _num_accelerators(span, cluster) or least)
+        wanted = min(least, _num_accelerators(run, span, cluster) or least)
         short = {host: names for (attempt, host), names in hosts.items() if attempt == span.number}
         short = {host: names for host, names in short.items() if len(names) < wanted}
         if short:
@@ -71,11 +78,12 @@ def devices_of_profile(run: RunView, cluster: ClusterProfile) -> Iterator[Violat
     yield from few(found)
 
 
-def _num_accelerators(span: AttemptSpan, cluster: ClusterProfile) -> int | None:
+def _num_accelerators(run: RunView, span: AttemptSpan, cluster: ClusterProfile) -> int | None:
     """Accelerators that an attempt uses, where it says how many ranks it has."""
     if span.world_size is None:
         return None
-    return -(-span.world_size // max(group.accelerator.num_ranks_per_accelerator for group in cluster.node_groups))
+    size = span.world_size * num_devices_per_rank(run, span.number)
+    return -(-size // max(group.accelerator.num_ranks_per_accelerator for group in cluster.node_groups))
 
 
 @check("TS-TEL-082")

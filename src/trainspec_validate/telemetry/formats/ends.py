@@ -121,7 +121,7 @@ _CONTROLS: Final = bytes({*range(32), 127} - {0, *b"\b\t\n\r\f\x1b"})
 _MOST_CONTROLS: Final = 0.01
 """Share of control characters that a text has at most."""
 _BYTES_AT_ONCE: Final = 16_384
-_END_BYTES: Final = 1_048_576
+END_BYTES: Final = 1_048_576
 """Bytes of the end of a text that show whether it has one: more than a message and the lines after it usually take."""
 _OF_TESTS: Final = re.compile(
     rb"##\[(?:(?:end)?group|error|section)\]"
@@ -206,12 +206,12 @@ def says_end(text: bytes) -> bool:
     >>> says_end(b"The job was Killed by torch.\n")
     False
     """
-    if not any(needle in text[-_END_BYTES:] for needle in (*_NEEDLES, _FRAME)):
+    if not any(needle in text[-END_BYTES:] for needle in (*_NEEDLES, _FRAME)):
         return False
     if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text) or _OF_TESTS.search(text):
         return False
     ends = _Ends(b"", lambda *_: None, lambda *_: None)
-    ends.take([(0, line) for line in text[-_END_BYTES:].split(b"\n")])
+    ends.take([(0, line) for line in text[-END_BYTES:].split(b"\n")])
     return ends.has_end
 
 

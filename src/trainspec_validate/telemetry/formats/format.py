@@ -10,7 +10,7 @@ from typing import Final
 
 from trainspec_validate.model.smi_report import ROOT_TAG, TITLE
 from trainspec_validate.telemetry.formats import carried, log_lines
-from trainspec_validate.telemetry.formats.ends import is_printed, says_end
+from trainspec_validate.telemetry.formats.ends import END_BYTES, is_printed, says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
@@ -461,10 +461,6 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 """Every format by its name, the specification's own first."""
 
 
-_CRASH_BYTES: Final = 4 * HEAD_BYTES
-"""Bytes of the end of a file in which a crash is looked for: its message may be long."""
-
-
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
@@ -489,7 +485,7 @@ def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) ->
         if fits and not fits.is_of_engine:
             return fits
         found = fits or found
-        last = last[-_CRASH_BYTES:] + piece
+        last = last[-END_BYTES:] + piece
     return found or (crash if crash.looks_like(last) else None)
 
 
