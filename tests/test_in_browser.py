@@ -21,9 +21,12 @@ import importlib.abc, json, os, sys, time
 from pathlib import Path
 folder, absent, clocks, processes = json.loads(sys.argv[1])
 
+def lacks(name):
+    return any(name == one or name.startswith(one[:-1] if one[-1] == "*" else one + ".") for one in absent)
+
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.startswith(tuple(absent)):
+        if lacks(name):
             raise ModuleNotFoundError(f"the browser has no {name}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -31,7 +34,7 @@ for module, names in ((time, clocks), (os, processes)):
     for name in names:
         if hasattr(module, name):
             delattr(module, name)
-for name in [one for one in sys.modules if one.startswith(tuple(absent))]:
+for name in filter(lacks, list(sys.modules)):
     del sys.modules[name]
 import playground, proposing
 playground.FOLDER = proposing.FOLDER = Path(folder)
@@ -42,7 +45,8 @@ for line in sys.stdin:
 
 def run(folder: Path, program: str, given: object) -> dict[str, object]:
     """What a program of the playground answers."""
-    absent = [one.removesuffix(".py").removesuffix("/").replace("/", ".") for one in (*NOT_LOADED, *LIBRARY_NOT_LOADED)]
+    absent = [f"{one}*" if one[-1] not in "/y" else one for one in (*NOT_LOADED, *LIBRARY_NOT_LOADED)]
+    absent = [one.removesuffix(".py").removesuffix("/").replace("/", ".") for one in absent]
     told = json.dumps([str(folder), [*absent, *NO_SYSTEM], NO_CLOCKS, NO_PROCESSES])
     ended = subprocess.run(
         [sys.executable, "-c", RUN, told],

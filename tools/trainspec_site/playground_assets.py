@@ -43,11 +43,12 @@ CHARACTER_SETS = (
 )  # fmt: skip
 LIBRARY_NOT_LOADED = (
     *(f"encodings/{name}" for name in CHARACTER_SETS),
-    "_pyrepl/", "doctest.py", "ftplib.py", "http/server.py", "idlelib/", "imaplib.py", "mailbox.py", "multiprocessing/",
-    "nntplib.py", "pdb.py", "poplib.py", "pydoc.py", "pydoc_data/", "smtplib.py", "turtle.py", "unittest/",
-    "wsgiref/", "xml/dom/", "xml/sax/", "xmlrpc/",
+    "_pydatetime.py", "_pyio.py", "_pyrepl/", "cProfile.py", "doctest.py", "ftplib.py", "http/server.py",
+    "idlelib/", "imaplib.py", "mailbox.py", "multiprocessing/", "nntplib.py", "optparse.py", "pdb.py", "plistlib.py",
+    "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "smtplib.py", "socketserver.py", "trace.py",
+    "turtle.py", "unittest/", "wsgiref/", "xml/dom/", "xml/sax/", "xmlrpc/",
 )  # fmt: skip
-"""Parts of Python's library that serve a terminal, a network, several processes, other character sets or tests."""
+"""Parts of Python's library for terminals, networks, processes, other character sets, tests, or without native code."""
 PACKAGES = "packages.tar.bz2"
 NATIVE = {".so", ".pyd", ".pyi"}
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
