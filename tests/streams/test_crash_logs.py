@@ -203,6 +203,32 @@ def test_a_log_of_steps_states_the_exception_that_it_ends_with(tmp_path: Path) -
     assert "the log ends with" not in output(tmp_path / "b.log", again)[1]
 
 
+@pytest.mark.parametrize("line", ["wandb: train/norm 0.25\n", "sending file list\n", "4200.0 srun 12 COMPLETED\n"])
+def test_other_lines_after_the_end_of_a_known_program_are_no_steps(line: str, tmp_path: Path) -> None:
+    steps = "".join(STEP.format(step) for step in range(12))
+    code, told = output(tmp_path / "a.log", f"{steps}{TRACE}KeyError: 'lr'\n{line * 300}")
+    assert "the log ends with: KeyError: 'lr'" in told
+    assert code == 1
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "2022-08-09 12:50:17,405 - mmdet - INFO - Epoch [1][{}/1950]  lr: 1.0e-04, eta: 17:07, loss_cls: 0.2\n",
+        "Epoch {}/100: loss=0.3\n",
+        "train:  3%|#   | {}/1950 [00:12<08:01, 2.1it/s]\n",
+    ],
+    ids=["rows", "epochs", "progress bar"],
+)
+@pytest.mark.parametrize("end", [f"{TRACE}ValueError: no sample\n", "failed (exitcode: -9) local_rank: 1 (pid: 2)\n"])
+def test_an_unknown_program_that_trains_on_has_no_end(row: str, end: str, tmp_path: Path) -> None:
+    before = f"{START}{row.format(1)}{row.format(2)}{end}"
+    code, told = output(tmp_path / "a.log", before + "".join(row.format(number) for number in range(3, 20)))
+    assert (code, "TS-TEL-048" in told) == (2, False)
+    code, told = output(tmp_path / "b.log", before + row.format(3) * 8)  # of eight ranks that end together
+    assert (code, "TS-TEL-048" in told) == (1, True)
+
+
 def test_the_last_of_chained_exceptions_is_the_end(tmp_path: Path) -> None:
     chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
     _, told = output(tmp_path / "a.log", f"{START}{TRACE}KeyError: 'lr'\n{chain}{TRACE}ValueError: no lr\n")
@@ -230,6 +256,12 @@ MEMORY = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.0
         ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO NODE FAILURE ***\n", 1),
         (f"{TRACE}KeyboardInterrupt\n", 0),
         ("Received SIGTERM, exiting\n", 0),
+        ("run.sh: line 12:  3312 Terminated              python train.py\n", 0),
+        ("MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\n", 1),
+        ("mpirun detected that one or more processes exited with non-zero status, thus causing\n", 1),
+        ("Primary job  terminated normally, but 1 process returned\n", 1),
+        ("TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\nExited with exit code 137.\n", 1),
+        ("TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n", 0),
     ],
 )
 def test_a_known_program_that_failed_is_a_finding_and_one_that_was_stopped_is_none(

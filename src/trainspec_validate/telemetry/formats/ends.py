@@ -52,16 +52,24 @@ _FORMS: Final = (
         rb"mpirun noticed that process rank \d{1,6} with PID \d{1,9} on node [^\n]{1,100} exited on signal [1-9]\d?",
         _PROCESS,
     ),
+    (rb"mpirun detected that one or more processes exited with non-zero status", _PROCESS),
+    (rb"Primary job +terminated normally, but \d{1,6} process(?:es)? returned", _PROCESS),
+    (rb"MPI_ABORT was invoked on rank \d{1,9}", _PROCESS),
+    (rb"^TERM_(?:MEM|SWAP)LIMIT: [^\n]{0,100}", _PROCESS),
+    (rb"^TERM_(?:RUN|CPU)LIMIT: [^\n]{0,100}", "attempt reason: time_limit"),
+    (rb"^TERM_OWNER: [^\n]{0,100}", "attempt reason: operator"),
+    (rb"^Exited with exit code [1-9]\d{0,2}\.?\s*$", _PROCESS),
     (rb": line \d{1,6}: {1,4}\d{1,9} " + _SIGNALLED + rb"(?= |$)", _PROCESS),
     (_START + rb"(?:rank\s?\d{1,6}: ?)?KeyboardInterrupt\s*$", "attempt reason: operator"),
 )
-"""Forms of Slurm (slurmstepd, srun), Bash, MPI, the launchers of DeepSpeed and PyTorch, PyTorch itself, JAX and Python,
+"""Forms of Slurm (slurmstepd, srun), LSF, Bash, MPI, the launchers of DeepSpeed and PyTorch, PyTorch, JAX and Python,
 and what each says in the terms of a stream; nothing where several causes print the same. A shell says what ended a
 program right behind its progress bar.
 
 Sources: PrimeIntellect-ai/prime-rl, issue 1360; NVlabs/nvdiffrecmc, issue 21; open-mmlab/mmsegmentation, issue 3106;
 hiyouga/LlamaFactory, issue 7396; OFA-Sys/OFA, issue 271; pytorch/pytorch, issue 118369; horovod/horovod, issue 469;
-Henry1iu/TNT-Trajectory-Prediction, issue 33.
+Henry1iu/TNT-Trajectory-Prediction, issue 33; open-mpi/ompi@v4.1.x:orte/tools/orterun/help-orterun.txt; IBM Spectrum
+LSF, the termination reasons of bacct.
 """
 _SIGNS: Final = re.compile(
     rb"|".join(rb"(?P<form%d>%s)" % (number, form) for number, (form, _) in enumerate(_FORMS)), re.MULTILINE
@@ -80,6 +88,7 @@ _NEEDLES: Final = (
         b"death signal",
         b"got signal",
     ),
+    *(b"mpirun d", b"Primary job", b"MPI_ABORT", b"TERM_", b"Exited with"),
     *(b"exitcode", b"Watchdog", b"Killed", b"Terminated", b"egmentation", b"Aborted", b"terminate c", b"mpirun n"),
 )
 """Parts of the signs: a line has one of them where it has a sign."""
@@ -111,6 +120,13 @@ _GOES_ON: Final = re.compile(
     rb"|\b(?i:epoch|steps?|iter(?:ation)?|loss|batch)\b[^A-Za-z\n]{0,12}\d|^\s{0,40}(?:```|~~~)"
 )
 """A line of a program that goes on: a time, a level of a logger, a progress bar, a step. Or the end of an example."""
+_REPORT: Final = re.compile(
+    rb"(?i)(?P<place>\b(?:epoch|steps?|iter(?:ation)?s?)\b(?:\(\w{1,10}\))?[^A-Za-z\n]{0,40}\d|\d{1,9}/\d{1,9} \[)"
+)
+"""Where a program is, as it reports it: an epoch, a step, or the counts of a progress bar."""
+_MEASURED: Final = re.compile(rb"(?i)loss|\blr\b|learning.rate|\beta\b|it/s|s/it|%\|")
+_FEWEST_REPORTS: Final = 3
+"""Different places in reports after a sign that show a program that goes on; ranks that end together report one."""
 _OF_TRAINING: Final = re.compile(
     rb"torch|cuda|nccl|hccl|\bjax|tensorflow|deepspeed|megatron|slurm|srun|\brank|epoch|train"
     rb"|\bloss\b[\"']?[ :=(]{1,4}\d",
@@ -140,7 +156,8 @@ _BYTES_SEARCHED: Final = 512
 _NUMBERS: Final = re.compile(rb"\d+")
 
 _STOPPED: Final = re.compile(
-    r"\(attempt reason: |SIG(?:TERM|INT|HUP|QUIT|USR1)\b|death signal|got signal: (?:1|2|3|10|15)$|: Terminated$"
+    r"\(attempt reason: |SIG(?:TERM|INT|HUP|QUIT|USR1)\b|death signal|got signal: (?:1|2|3|10|15)$"
+    r"|\bTerminated(?: \(|$)|exitcode: -15\b"
     r"|SystemExit(?:: (?:0|None))?$"
 )
 """In the words of an end that was asked for: by an operator, a scheduler or the program itself."""
@@ -233,6 +250,8 @@ class _Ends:
         """Place and text of the first exception of those that the log may end with."""
         self._num_after = _MOST_AFTER + 1
         """Lines after the last sign of an end, without those of its message."""
+        self._reports: set[bytes] = set()
+        """Places that the program reports after the last sign of an end."""
         self._num_of_message = 0
         self._is_open = False
         """Whether the message is a list, whose items need no indentation."""
@@ -271,8 +290,8 @@ class _Ends:
             if not self.has_end:
                 self._exception = self._first = None
             self._say(offset, found[0].strip(b" \t\r:]"), "the log says: ", meaning)
-            self._num_after, self._is_within = 0, False
-            self._num_of_message, self._is_open = 0, False
+            self._begin_end()
+            self._is_open = self._is_within = False
         elif _HANDLED.match(raw):
             self._num_handled += 1
             self._passed([raw], raw)
@@ -302,13 +321,21 @@ class _Ends:
             self._exception = offset, said
             self._first = self._first if self.has_end else None
         if self._is_within:
-            self._num_after = self._num_of_message = 0
+            self._begin_end()
             self._is_open = _OPEN_MESSAGE.search(said) is not None
         self._is_within = self._is_handled = False
 
+    def _begin_end(self) -> None:
+        self._num_after = self._num_of_message = 0
+        self._reports.clear()
+
     def _passed(self, lines: list[bytes], text: bytes) -> None:
         """Lines after a sign, from which on the log continues where they are many, or report a step."""
-        if not self._is_within:
+        if not self._is_within and self.has_end:
+            self._reports.update(_places(lines))
+            if len(self._reports) >= _FEWEST_REPORTS:
+                self._num_after = _MOST_AFTER + 1
+        if not self._is_within and not (self._mark and self.has_end):  # the steps of a known program show it alone
             self._num_after += sum(not self._is_of_message(raw) for raw in lines) if self.has_end else len(lines)
         if self._mark and self._mark in text:
             self._num_after = _MOST_AFTER + 1
@@ -327,3 +354,11 @@ class _Ends:
         text = f"{words}{said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}"
         self._first = min(self._first, (offset, text)) if self._first else (offset, text)
         self._note(alike, text, offset)
+
+
+def _places(lines: list[bytes]) -> Iterator[bytes]:
+    """Where a program is by the lines that report it, with what it measures there."""
+    for raw in lines:
+        start = raw[:_BYTES_SEARCHED]
+        if (found := _REPORT.search(start)) and _MEASURED.search(start):
+            yield found["place"]
