@@ -82,6 +82,27 @@ def test_a_figure_of_zero_is_named(tmp_path: Path, figure: str) -> None:
     assert told(gathered(tmp_path, changed(text, pattern, "0")))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("HW Thermal Slowdown           : ", "ACTIVE"),
+        ("Pending                           : No", "Pending                           : Maybe"),
+        ("Reset Required                    : ", "yes!"),
+        ("ECC Mode\n        Current                           : ", "Perhaps"),
+        ("MIG Mode\n        Current                           : ", "on"),
+        ("State                             : ", "Done"),
+        ("Summary                       : ", "Sick"),
+    ],
+)
+def test_a_state_in_other_words_is_named(before: str, after: str, tmp_path: Path) -> None:
+    assert not told(gathered(tmp_path, smi(2)))
+    text = smi(2)
+    odd = text.replace(before, after, 1) if ": No" in before else re.sub(re.escape(before) + ".*", before + after, text)
+    assert odd != text
+    (fact, *_) = told(gathered(tmp_path, odd))
+    assert after.rpartition(" ")[2] in fact
+
+
 def test_a_value_is_named_with_its_device(tmp_path: Path) -> None:
     (found,) = told(gathered(tmp_path, changed(*FIGURES["memory"], "NaN")))
     assert found == "what node-0/tool.txt (memory NaN MiB of 00000000:10:00.0) says"

@@ -23,6 +23,7 @@ from trainspec_validate.model.smi_report import (
     is_xml,
     lacking,
     num_errors,
+    odd_states,
     of_xml,
     raw,
 )
@@ -164,6 +165,7 @@ def _unread(tree: Tree) -> Iterator[str]:
         yield from unread({words: (text, pattern.fullmatch(text or "")) for words, text in values})
     counts = ((key.replace("_", " "), text) for key, text in error_texts(tree, "uncorrected"))
     yield from unread({key: (text, COUNT.fullmatch(text)) for key, text in counts})
+    yield from unread({name: (text, None) for name, text in odd_states(tree).items()})
 
 
 def _host_link(tree: Tree) -> Facts:

@@ -46,6 +46,8 @@ _STATES: tuple[tuple[tuple[tuple[str, ...], ...], str, str], ...] = (
 _UNREGISTERED = frozenset({"Not Started", "In Progress"})
 _BROKEN = {"Unknown Error": "driver:unknown-error", "GPU is lost": "driver:gpu-is-lost"}
 """What the driver answers in the place of a value where it does not reach the device."""
+_WORDS = frozenset({"Yes", "No", "Enabled", "Disabled", "Active", "Not Active", "Healthy", "Unhealthy", "Completed"})
+"""What the tool states of a state, besides what `_UNREGISTERED` and `_BROKEN` list."""
 _SLOWDOWNS = {"hw_thermal_slowdown": "throttle:thermal", "hw_power_brake_slowdown": "throttle:power-brake"}
 _ERRORS = {
     "uncorrected": re.compile(r"(?:dram|sram)_uncorrectable(?:_parity|_sec_ded|_secded)?"),
@@ -213,3 +215,16 @@ def faults(tree: Tree) -> Iterator[str]:
     read = ("ecc_mode", "ecc_errors", "fabric", "remapped_rows")
     broken = {value for _, value in _flat({key: tree[key] for key in read if key in tree})}
     yield from (fault for value, fault in _BROKEN.items() if value in broken)
+
+
+def odd_states(tree: Tree) -> dict[str, str]:
+    """States that decide about a device, by their names, whose text is none that the tool writes."""
+    paths = [*(path for paths, _, _ in _STATES for path in paths), ("fabric", "state"), ("ecc_mode", "current")]
+    states = {" ".join(path).replace("_", " "): entry(tree, *path) for path in (*paths, ("ecc_mode", "current_ecc"))}
+    states |= {name.replace("_", " "): value for name, value in slowdowns(tree) if name in _SLOWDOWNS}
+    known = {*_WORDS, *_UNREGISTERED, *_BROKEN}
+    return {
+        name: text
+        for name, text in states.items()
+        if text and text not in known and not _NO_VALUE.fullmatch(text.lower())
+    }
