@@ -41,9 +41,9 @@ def test_what_a_pattern_means(pattern: str, fits: list[str], fails: list[str]) -
 HOSTILE: list[Callable[[int], tuple[str, str]]] = [
     lambda num: ("*-*-*-*-*-x.yaml", "-" * num + ".yaml"),
     lambda num: ("**/a/" * 6 + "b", "a/" * num + "c"),
-    lambda num: ("**a" * 200 + "b", "a" * num),
+    lambda num: ("**a" * 200 + "b", "a" * (num + 400)),
     lambda num: ("*" * 1000 + "b", "a" * num),
-    lambda num: ("*-" * num + "x.yaml", "-" * 200 + ".yaml"),
+    lambda num: ("*-" * num + "x.yaml", "-" * 5_000 + ".yaml"),
 ]
 
 

@@ -6,7 +6,6 @@ import pytest
 from plan_files import at, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
-from trainspec_validate.interop.readers._megatron_fork import _options
 from trainspec_validate.interop.readers.megatron import read
 
 ARGUMENTS = (
@@ -58,24 +57,6 @@ def test_programs_of_megatron_keep_its_defaults(more: str, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "option"),
-    [
-        ("--attention-head-type multiquery", "--attention-head-type"),
-        ("--use-qk-norm", "--use-qk-norm"),
-        ("--muon-lr-factor=0.1", "--muon-lr-factor"),
-    ],
-)
-def test_an_option_that_megatron_does_not_have_opens_its_defaults(more: str, option: str) -> None:
-    fragment = started(more)
-    assert unknown_keys(fragment) >= FROM_DEFAULTS - {"model.num_key_value_heads"}
-    assert reasons(fragment) == {
-        f"{option} is no option of Megatron-LM: pretrain_gpt.py is of a fork, which may have other defaults"
-    }
-    assert at(fragment, "model", "num_layers") == 24
-    assert at(fragment, "parallelism", "tensor") == 2
-
-
-@pytest.mark.parametrize(
     ("program", "before", "name", "words"),
     [
         ("/workspace/Megatron-Dion/pretrain_gpt.py", "", "train.sh", "the program is in Megatron-Dion"),
@@ -106,9 +87,3 @@ def test_a_place_of_a_fork_opens_the_defaults(program: str, before: str, name: s
 )
 def test_other_places_say_nothing(before: str) -> None:
     assert at(started(before=before), "model", "tied_embeddings") is True
-
-
-def test_the_list_of_options_is_in_order() -> None:
-    known, ordered = _options()
-    assert ordered == tuple(sorted(known))
-    assert {"num_layers", "untie_embeddings_and_output_weights", "zero_stage"} <= known

@@ -28,7 +28,7 @@ STATED = {
     ),
     "TS-TEL-051": (f"{100 * transport.LAG_SHARE:g} of 100", f"at most {transport.LONGEST_LAG_SECONDS:g} s after"),
     "TS-TEL-053": (f"at most {transport.ROOM:g} times",),
-    "TS-TEL-071": (", ".join(owed.SCOPES[:-1]) + f" and {owed.SCOPES[-1]}",),
+    "TS-TEL-071": (", ".join(f"`{scope}`" for scope in owed.SCOPES[:-1]) + f" and `{owed.SCOPES[-1]}`",),
     "TS-TEL-073": (f"1 of {1 / transport.LARGEST_LOSS:,.0f} records",),
 }
 

@@ -111,7 +111,7 @@ def read(text: ForeignText) -> Fragment:
         why = "no command has arguments of Megatron-LM"
         raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
     _refuse_idle(started)
-    own, fork = _signs(started, text)
+    own, fork = _signs(text)
     named = started.values.get("deepspeed_config")
     written = written_mapping(started.script, text.text, named) if isinstance(named, str) else {}
 
@@ -140,10 +140,10 @@ def read(text: ForeignText) -> Fragment:
     return draft.fragment("megatron-arguments", text)
 
 
-def _signs(started: Started, text: ForeignText) -> tuple[str, str]:
+def _signs(text: ForeignText) -> tuple[str, str]:
     """Why the options are those of another program, and what shows that the program is one of a fork, or empty."""
     own = _OF_ANOTHER if _in_underscores(text.text) else ""
-    return own, sign_of_a_fork(started.values, text, started.found.launched)
+    return own, sign_of_a_fork(text)
 
 
 def _drop_defaults(draft: Draft, program: str | None, own: str, fork: str) -> None:
