@@ -10,7 +10,6 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -93,21 +92,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(chromium: Browser, server: str) -> Iterator[Visit]:
-    """A fresh page."""
-    with _visited(chromium, server) as seen:
-        yield seen
-
-
-@pytest.fixture(scope="module")
-def visit_of_module(chromium: Browser, server: str) -> Iterator[Visit]:
-    """A page that the tests of a module use one after another, as a visitor would."""
-    with _visited(chromium, server) as seen:
-        yield seen
-
-
-@contextmanager
-def _visited(chromium: Browser, server: str) -> Iterator[Visit]:
-    """A page; afterwards no request may have left the host, and the console has no error."""
+    """A fresh page; afterwards no request may have left the host, and the console has no error."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE_MILLISECONDS)
     seen = Visit(context.new_page(), server)

@@ -14,26 +14,15 @@ from playwright.sync_api import Locator, Page, expect
 expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 
-@pytest.fixture(scope="module")
-def playground(visit_of_module: Visit, built: Path) -> Page:
-    """The playground, loaded once: its programs take seconds to come."""
+@pytest.fixture
+def page(visit: Visit, built: Path) -> Page:
+    """The playground, with the first example judged."""
     if not (built / "assets" / "playground" / "pyodide.mjs").exists():
         pytest.skip("this site was built without Pyodide, for want of npm")
-    opened = visit_of_module.open("draft/playground/")
+    opened = visit.open("draft/playground/")
     expect(status(opened)).to_contain_text(re.compile("requirements hold|does not work here"))
     assert "does not work here" not in status(opened).inner_text()
     return opened
-
-
-@pytest.fixture
-def page(playground: Page) -> Page:
-    """The playground, with the first example judged."""
-    choice = playground.get_by_label("Example")
-    choice.select_option("none")
-    expect(status(playground)).to_contain_text("Nothing to judge")
-    choice.select_option("A cluster with ten mistakes")
-    expect(status(playground)).to_contain_text("requirements hold")
-    return playground
 
 
 VIEW = "(await import('../assets/playground/modules/codemirror-view.js')).EditorView"
@@ -79,7 +68,7 @@ def test_documents_are_judged_together(page: Page) -> None:
     expect(finding(page, "TS-PAR-002")).to_have_count(1)
 
 
-def test_a_link_holds_the_text_in_its_fragment(page: Page) -> None:
+def test_a_link_holds_the_text_in_its_fragment(page: Page, visit: Visit) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_label("Example").select_option("none")
     write(page, "apiVersion: trainspec/v1\nkind: ClusterProfile\nnum_nods: 1  # \u00fc\n")
@@ -93,7 +82,7 @@ def test_a_link_holds_the_text_in_its_fragment(page: Page) -> None:
     expect(finding(other, "TS-DOC-005")).to_have_count(1)
 
 
-def test_a_link_without_a_readable_text_shows_the_first_example(page: Page) -> None:
+def test_a_link_without_a_readable_text_shows_the_first_example(page: Page, visit: Visit) -> None:
     other = page.context.new_page()
     other.goto(page.url.partition("#")[0] + "#files=AAAA")
     expect(finding(other, "TS-CLU-001")).to_have_count(1)
