@@ -50,8 +50,6 @@ class Found:
     """Those of them that can be nothing else."""
     overriding: bool = False
     """Whether such a word may give again what was given before it."""
-    launched: set[str] = field(default_factory=set)
-    """Options in front of the program, which its launcher takes."""
 
     def set(self, name: str, possible: Possible, ways: tuple[int, tuple[object, ...]] | None = None) -> None:
         """Give an option its values; a later one goes before an earlier one where it is given."""
@@ -124,7 +122,6 @@ def either(picked: list[Found], event: int | None) -> Found:
         whole.outside.update(found.outside)
         whole.further += found.further
         whole.overriding = whole.overriding or found.overriding
-        whole.launched |= found.launched
     for name in dict.fromkeys(name for found in picked for name in found.options):
         every = [found.given(name) for found in picked]
         ways = None

@@ -79,7 +79,7 @@ class Reader:
         if programs:
             # Launchers stand before the program that they start.
             found.options[PROGRAM] = [Option(programs[-1].text.rpartition("/")[2], programs[-1].line)]
-            found.options[LAUNCHER] = self._launchers(words, found)
+            found.options[LAUNCHER] = self._launchers(words)
         elif command := command_of([word.text for word in words]):
             found.options[COMMAND] = [Option(command, words[0].line)]
         for name, line, values in self._grouped(words, found):
@@ -94,11 +94,10 @@ class Reader:
         texts = self.script.choices.flat(value)[0] if has_marks(value) else ()
         return any(word.startswith("--") for text in texts for word in cut_words(text.text)[1:])
 
-    def _launchers(self, words: list[Word], whole: Found) -> Possible:
-        """What may start the program, in every branch; the options of it are noted."""
+    def _launchers(self, words: list[Word]) -> Possible:
+        """What may start the program, in every branch."""
         end = next(k for k, word in enumerate(words) if word.text.endswith(".py"))
         texts, more = self.script.choices.flat(" ".join(word.text for word in words[:end]))
-        whole.launched |= {name.replace("-", "_") for text in texts for name in _NAMED.findall(text.text)}
         found = [Option(launcher_of(text.text), words[0].line) for text in texts]
         return distinct([*found, Option(MORE, words[0].line)] if more else found)
 

@@ -90,7 +90,7 @@ def _options(words: list[str]) -> dict[str, str]:
 
 
 def _size(value: str) -> int:
-    """A number of a line, in which k stands for 1024; `OPEN` for a range or anything else."""
+    """A number of a line, with k for 1024; `OPEN` for a range or anything else."""
     found = _NUMBER.fullmatch(value)
     if not found:
         return OPEN
