@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.test_atomic import COMMANDS, PROGRAMS, lay_out_inputs, outputs_of
@@ -108,3 +109,13 @@ def test_an_interrupt_while_the_process_is_left_changes_nothing() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert output("seal").is_file()
+
+
+def test_an_interrupt_after_a_file_that_is_not_the_output_ends_the_program(here: Path) -> None:
+    def work() -> None:
+        atomic.write_atomically(here / "state.json", "{}")
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the program continues")
+
+    assert terminal.run(click.Command("work", callback=work), "work", []) == terminal.INTERRUPTED
+    assert (here / "state.json").is_file()

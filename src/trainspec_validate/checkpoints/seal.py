@@ -173,7 +173,7 @@ def write(root: Path, manifest: dict[str, Any]) -> Path:
         check_cost(text.encode())
     except OverLimitError as error:
         raise SealError(f"{path.as_posix()}: {error}") from error
-    write_atomically(path, text)
+    write_atomically(path, text, is_output=True)
     return path
 
 

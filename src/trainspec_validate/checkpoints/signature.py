@@ -190,7 +190,8 @@ def _sign(key: PrivateKey, checkpoint: Checkpoint) -> Path:
     """
     payload = statement(checkpoint)
     path = checkpoint.root / SIGNATURE_NAME
-    write_atomically(path, json.dumps(bundle(payload, key.sign(payload), key.public.fingerprint)) + "\n")
+    text = json.dumps(bundle(payload, key.sign(payload), key.public.fingerprint)) + "\n"
+    write_atomically(path, text, is_output=True)
     return path
 
 

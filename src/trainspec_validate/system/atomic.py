@@ -37,7 +37,7 @@ def write_atomically(
     *,
     mode: int | None = None,
     overwrite: bool = True,
-    is_output: bool = True,
+    is_output: bool = False,
 ) -> None:
     """Write a file, whole or not at all, as `new_file`; text as UTF-8, with what UTF-8 cannot hold escaped.
 
@@ -88,7 +88,7 @@ def write_all(
 def _placing(path: Path, content: bytes, placed: list[Path], *, overwrite: bool) -> Iterator[None]:
     """A file that has its content and takes its name at the end, which is noted; errors name it."""
     try:
-        with new_file(path, overwrite=overwrite) as file:
+        with new_file(path, overwrite=overwrite, is_output=True) as file:
             file.write(content)
             file.flush()
             if not _is_regular(file.fileno()):
@@ -111,13 +111,13 @@ def _make_directories(directory: Path, made: list[Path]) -> None:
 
 @contextmanager
 def new_file(
-    path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True, is_output: bool = True
+    path: str | os.PathLike[str], *, mode: int | None = None, overwrite: bool = True, is_output: bool = False
 ) -> Iterator[BinaryIO]:
     """A file to write to, which takes its name at the end; where the body raises, the name keeps what it had.
 
     A file that is there keeps its permissions unless `mode` gives them. Devices, pipes and the standard streams have
-    nothing to keep: they are written as they are. Once an output has its name, signals no longer end a program; what
-    a program writes for itself is no output.
+    nothing to keep: they are written as they are. An output is what a program writes last: once it has its name, no
+    signal ends the program.
 
     Raises:
         OSError: it cannot be written, is a link, or is there already and may not be overwritten.

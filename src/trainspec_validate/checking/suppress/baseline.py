@@ -224,7 +224,7 @@ class Baseline:
                 for file, word in sorted(self.remaining_open)
             ]
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(self.path, text)
+        write_atomically(self.path, text, is_output=True)
         return sum(self.remaining.values())
 
     def _key_of(self, finding: Finding) -> Key:

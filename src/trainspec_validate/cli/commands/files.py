@@ -63,7 +63,7 @@ def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
     with TemporaryDirectory(prefix="trainspec-") as place:
         paths = [Path(place) / name for name in texts]
         for path, text in zip(paths, texts.values(), strict=True):
-            with new_file(path, is_output=False) as file:
+            with new_file(path) as file:
                 file.write(text.encode())
         report = validate([*given, *paths])
     names = {path.as_posix(): path.name for path in paths}

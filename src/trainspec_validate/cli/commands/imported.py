@@ -42,7 +42,7 @@ def hand_over(
 def _write(path: Path, text: str, *, force: bool) -> None:
     refuse_inputs([path], foreign=True)
     try:
-        write_atomically(path, text, overwrite=force)
+        write_atomically(path, text, overwrite=force, is_output=True)
     except FileExistsError:
         raise Failure(f"{path.as_posix()}: already there; --force overwrites") from None
     except OSError as error:

@@ -158,7 +158,7 @@ def command(directory: Path) -> None:
         raise Failure(f"the SDK is not installed: from a checkout, pip install '.[mcp]' ({error})") from error
     with tempfile.TemporaryDirectory(prefix="trainspec-mcp-") as empty:
         settings = Path(empty, "trainspec.toml")
-        write_atomically(settings, "", is_output=False)
+        write_atomically(settings, "")
         tools = Tools(directory, settings)
         server = MCPServer("trainspec", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
         for tool in (tools.validate, tools.explain, tools.plan, tools.metrics, tools.newest_good):

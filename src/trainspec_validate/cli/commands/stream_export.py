@@ -78,7 +78,7 @@ def _parquet(file: Told, inputs: Inputs, path: Path) -> None:
     keys = None
     if file.path != STDIN:
         keys = parquet.keys_of(Told(file.path, file.shown, file.format).records(inputs, Given()))
-    with new_file(path) as out:
+    with new_file(path, is_output=True) as out:
         parquet.write(file.records(inputs, Given()), out, keys)
 
 
@@ -110,5 +110,5 @@ def _write(lines: Iterable[bytes], path: Path | None, show: Callable[[str], None
     if path is None:
         print_lines(lines, show)
         return
-    with new_file(path) as out:
+    with new_file(path, is_output=True) as out:
         out.writelines(lines)

@@ -117,7 +117,7 @@ def _save(path: Path, lines: Iterable[bytes], *, force: bool) -> None:
     if first is None:
         return
     try:
-        with new_file(path) as file:
+        with new_file(path, is_output=True) as file:
             file.writelines(chain([first], whole))
     except OSError as error:
         raise cannot_write(path, error) from error
