@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.frames import frames
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_lines
+from trainspec_validate.telemetry.formats.processes import processes_of
 from trainspec_validate.telemetry.formats.rhythm import with_rhythm
 from trainspec_validate.telemetry.formats.source import (
     FREE_SECONDS,
@@ -82,9 +83,14 @@ def read(
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
         lines = without_copies(lines, format.mark)
+        if format.is_printed:
+            processes, lines = processes_of(lines, transcript)
+            lines = processes.taken(lines)
         reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
         if format.is_console:
             lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"), transcript.note_end)
+        if format.is_printed:
+            lines = processes.of_one(lines)
         entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, transcript)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)
