@@ -81,10 +81,10 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What most lines of a file begin with."""
+    """A common start of most lines of a file."""
 
     pattern: re.Pattern[bytes] | None = None
-    """What a line begins with; None where only its object is opened, or colors are taken off."""
+    """Pattern of the start of a line; None where only its object is opened, or colors are taken off."""
     is_object: bool = False
     """Whether each line is an object that holds the line of the program as a text."""
     has_color: bool = False
@@ -113,7 +113,7 @@ class Prefix:
 
 
 def source_of(prefix: bytes) -> bytes:
-    """What a prefix says of the process that printed a line: all but times, streams, levels and places in programs.
+    """The process that a prefix names: all of it but times, streams, levels and places in programs.
 
     >>> source_of(b"2024-05-01T12:00:00.5Z stdout F [rank3]: ")
     b'[rank3]:'
@@ -138,7 +138,7 @@ def moment_of(prefix: bytes) -> str | None:
 
 
 def prefixes_of(head: bytes) -> list[Prefix]:
-    r"""What the lines of a text may have as their prefix, the shortest first; each has those before it.
+    r"""Prefixes that the lines of a text may have, the shortest first; each begins with those before it.
 
     >>> text = b"[1,0]<stdout>:a b\n[1,1]<stdout>:{c}\n[1,0]<stdout>:[d]\n"
     >>> [prefix.take(b"[1,7]<stderr>:ab").text for prefix in prefixes_of(text)]

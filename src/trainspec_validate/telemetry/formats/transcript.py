@@ -45,7 +45,7 @@ class Transcript:
     end: tuple[int, str] | None = None
     """Place and words of what the log ends with, where it says why its program ended before its training was over."""
     before: bytes = b""
-    """What launchers, containers and loggers wrote before the line that is read, which it has no more."""
+    """Prefix that was taken off the line that is read."""
     is_over: bool = False
     """Whether the last report is of the last step that the log states, or the program says that training is over."""
     tally: Tally = field(default_factory=Tally)
