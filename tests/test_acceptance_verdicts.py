@@ -14,7 +14,7 @@ from trainspec_validate.interop.gpu_diagnostics import is_table, read
 
 def result(root: Path, files: dict[str, str]) -> tuple[str, str, int]:
     """The result in the statement, what is printed, and the exit code where what is not judged fails."""
-    (root / "nodes").mkdir(exist_ok=True)
+    (root / "nodes").mkdir(parents=True, exist_ok=True)
     (root / "nodes" / "ranks.jsonl").write_text(short_run(), encoding="utf-8")
     nodes = {f"node-{i}": {**GOOD, **ALL, **(files if i == 1 else {})} for i in range(3)}
     found = accept(root, nodes, "--statement", f"{root}/statement.json", "--fail-on", "unjudged")
@@ -51,6 +51,39 @@ def test_a_result_of_a_diagnostic_that_is_no_pass_is_named(tmp_path: Path, text:
     assert told in output
 
 
+SECTION = "+-----  {:<18}+------------------------------------------------+\n| {:<26}| {:<47}|\n"
+
+
+def not_run(root: Path, files: dict[str, str]) -> dict[str, list[str]]:
+    """What the statement on three nodes lists, of which the second has these files too."""
+    result(root, files)
+    predicate = json.loads((root / "statement.json").read_text(encoding="utf-8"))["predicate"]
+    return {one["test"]: one["nodes"] for one in predicate["notRun"]}
+
+
+def test_a_statement_lists_by_node_the_tests_that_have_no_result(tmp_path: Path) -> None:
+    """One that passed has no other word for a seller who ran the first level of the diagnostics alone."""
+    others, all_of_them = ["node-0", "node-2"], ["node-0", "node-1", "node-2"]
+    of_sections = [
+        SECTION.format(*one) for one in (("Integration  ---", "PCIe", "Pass - All"), ("Stress  ---", "", ""))
+    ]
+    border = diagnostic().split("\n")[1] + "\n"
+    assert not_run(tmp_path / "a", {"diag.txt": diagnostic().removesuffix(border) + of_sections[0] + border}) == {
+        "diagnostics: Integration": others,
+        "diagnostics: Hardware": all_of_them,
+        "diagnostics: Stress": all_of_them,
+        "copies": all_of_them,
+        "Linpack": all_of_them,
+    }
+    skipped = SECTION.format("Stress  ---", "Targeted Power", "Skip - All")
+    empty = SECTION.format("Hardware  ---", "Memory", "Fail - GPU: 3")
+    found = not_run(tmp_path / "b", {"diag.txt": diagnostic().removesuffix(border) + skipped + empty + border})
+    assert (found["diagnostics: Stress"], found["diagnostics: Hardware"]) == (all_of_them, others)
+    failed = "Error: Unable to connect to host engine. Host engine connection invalid/disconnected.\n"
+    found = not_run(tmp_path / "c", {"diag.txt": failed})
+    assert (found["diagnostics"], found["diagnostics: Stress"]) == (["node-1"], others)
+
+
 @pytest.mark.parametrize(
     ("rows", "failed", "unread"),
     [
@@ -77,7 +110,8 @@ def test_results_of_single_devices_count(
     table = diagnostic(str(first))
     end = table.index("| EUD Test")
     table = table[:end] + "".join(f"| {name:<26}| {text:<47}|\n" for name, text in below) + table[end:]
-    assert read(table) == {"failed_checks": failed, "unread": [f"PCIe: {one}" for one in unread]}
+    open_ = [f"PCIe: {one}" for one in unread]
+    assert read(table) == {"failed_checks": failed, "unread": open_, "ran": ["diagnostics"]}
 
 
 def test_what_the_table_says_of_itself_is_no_result() -> None:
@@ -86,7 +120,7 @@ def test_what_the_table_says_of_itself_is_no_result() -> None:
     after = "|-----  Deployment  --------+------------------------------------------------|\n"
     start = diagnostic().index("| Denylist")
     table = diagnostic()[:start] + about + section + after + diagnostic()[start:]
-    assert read(table) == {"failed_checks": [], "unread": []}
+    assert read(table) == {"failed_checks": [], "unread": [], "ran": ["diagnostics"]}
 
 
 def test_a_table_without_a_check_is_named() -> None:

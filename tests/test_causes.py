@@ -31,7 +31,7 @@ UNCOVERED = {
     "par_figures": 2,
     "par_shape": 1,
     "par_speed": 1,
-    "_forecast": 6,
+    "_forecast": 7,
     "_node_rates": 1,
     "_uncounted": 2,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+from trainspec_conformance.reading import with_present_names
 
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 
@@ -47,4 +48,4 @@ def _of_one(report: ConformanceReport) -> str:
 
 
 def _read(path: Path) -> ConformanceReport:
-    return msgspec.json.decode(path.read_bytes(), type=ConformanceReport)
+    return with_present_names(msgspec.json.decode(path.read_bytes(), type=ConformanceReport))

@@ -23,7 +23,7 @@ from trainspec_conformance.launching import require_programs, versions
 from trainspec_conformance.node_hosts import NEEDED
 from trainspec_conformance.nodes import NodeError, Nodes
 from trainspec_conformance.processes import new_mark
-from trainspec_conformance.reading import DocumentError, all_scenarios, read, wrong
+from trainspec_conformance.reading import DocumentError, all_scenarios, present_names, read, wrong
 from trainspec_conformance.reporting import (
     REPORT,
     Circumstances,
@@ -287,12 +287,13 @@ def resume(directory: Path) -> int:
 
 def _chosen(request: RunRequest, stack: StackDescriptor) -> list[Scenario]:
     known = all_scenarios()
-    for name in request.names:
+    names = {present_names().get(name, name) for name in request.names}
+    for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
             raise KeyError(f"unknown scenario {name!r}" + (f"; {hint}" if hint else ""))
-    if request.names:
-        return [known[name] for name in known if name in request.names]
+    if names:
+        return [known[name] for name in known if name in names]
     profile = request.profile or stack.claims.profile
     return [one for one in known.values() if profile == "full" or one.tier == "core"]
 

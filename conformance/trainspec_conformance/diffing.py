@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_conformance.reading import read
+from trainspec_conformance.reading import read, with_present_names
 from trainspec_conformance.reporting import LEVELS, REPORT
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 from trainspec_validate.model.units import counted
@@ -33,12 +33,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def read_report(path: Path) -> ConformanceReport:
-    """The report in a directory, or in a file.
+    """The report in a directory, or in a file, with scenarios by their present names.
 
     Raises:
         DocumentError: it cannot be read.
     """
-    return read(path / REPORT if path.is_dir() else path, ConformanceReport)
+    return with_present_names(read(path / REPORT if path.is_dir() else path, ConformanceReport))
 
 
 def changes(before: ConformanceReport, after: ConformanceReport) -> list[Change]:

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from trainspec_conformance.reading import DocumentError, all_scenarios, read
+from trainspec_conformance.reading import DocumentError, all_scenarios, present_names, read
 from trainspec_validate.checking.suppress.common import home_of, is_below
 from trainspec_validate.documents.types import Waiver, Waivers
 from trainspec_validate.model.suggest import did_you_mean
@@ -74,8 +74,9 @@ def uncovered(reasons: Mapping[str, str], verdicts: Mapping[str, str]) -> Sequen
 
 def _requirement(file: Path, number: int, one: Waiver) -> str:
     known = all_scenarios()
-    if one.requirement in known:
-        return known[one.requirement].requirement
+    name = present_names().get(one.requirement, one.requirement)
+    if name in known:
+        return known[name].requirement
     if any(scenario.requirement == one.requirement for scenario in known.values()):
         return one.requirement
     hint = did_you_mean(one.requirement, known) or ""

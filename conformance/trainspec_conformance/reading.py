@@ -12,8 +12,10 @@ from trainspec_validate.documents.kind import KindFailure, kind_of
 from trainspec_validate.documents.load import LoadError, Source, load_file
 from trainspec_validate.documents.schema import failures
 from trainspec_validate.documents.types import SIDE_KINDS, Record, part
+from trainspec_validate.documents.types.conformance_report import ConformanceReport
 from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.requirements import load_index
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -74,3 +76,20 @@ def all_scenarios() -> dict[str, Scenario]:
     directory = next(path for path in DIRECTORIES if path.is_dir())
     found = [read(path, Scenario) for path in sorted(directory.glob("*/scenario.yaml"))]
     return {one.metadata.name: one for one in sorted(found, key=lambda one: one.requirement)}
+
+
+@cache
+def present_names() -> dict[str, str]:
+    """The present name of each scenario that was renamed, by each former name of its requirement."""
+    known = all_scenarios()
+    renamed = (one for one in load_index().by_id.values() if one.name in known)
+    return {former: one.name for one in renamed for former in one.former_names}
+
+
+def with_present_names(report: ConformanceReport) -> ConformanceReport:
+    """A report of any version of the suite, with scenarios named as in this version."""
+    scenarios = tuple(
+        msgspec.structs.replace(one, scenario=present_names().get(one.scenario, one.scenario))
+        for one in report.scenarios
+    )
+    return msgspec.structs.replace(report, scenarios=scenarios)

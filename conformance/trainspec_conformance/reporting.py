@@ -19,7 +19,7 @@ from trainspec_conformance.drawing import num_kinds
 from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import Judged
-from trainspec_conformance.reading import all_scenarios
+from trainspec_conformance.reading import all_scenarios, present_names
 from trainspec_conformance.suite import ScenarioResult, TrialResult, num_trials
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
@@ -128,8 +128,19 @@ def too_few_trials(scenarios: Iterable[ScenarioReport], claims: Claims) -> Itera
 
 
 def scenarios_digest(scenarios: Sequence[Scenario]) -> str:
-    """Digest of scenarios as they were when they were run."""
-    return hashlib.sha256(b"\n".join(msgspec.json.encode(one) for one in scenarios)).hexdigest()
+    """Digest of scenarios as they were when they were run.
+
+    A renamed scenario counts under its first name: another name alone changes nothing that a stack is asked for.
+    """
+    first: dict[str, str] = {}
+    for former, present in present_names().items():
+        first.setdefault(present, former)
+    return hashlib.sha256(b"\n".join(msgspec.json.encode(_named(one, first)) for one in scenarios)).hexdigest()
+
+
+def _named(scenario: Scenario, names: Mapping[str, str]) -> Scenario:
+    name = names.get(scenario.metadata.name, scenario.metadata.name)
+    return msgspec.structs.replace(scenario, metadata=msgspec.structs.replace(scenario.metadata, name=name))
 
 
 def machine() -> Machine:

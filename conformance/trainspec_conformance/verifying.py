@@ -12,7 +12,7 @@ from trainspec_conformance.drawing import drawn, run_seed, trial_seed
 from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
-from trainspec_conformance.reading import all_scenarios, read
+from trainspec_conformance.reading import all_scenarios, read, with_present_names
 from trainspec_conformance.records import Entry
 from trainspec_conformance.reporting import (
     LEVELS,
@@ -41,7 +41,7 @@ def differences(directory: Path) -> Iterator[str]:
         DocumentError: the report cannot be read.
         ValueError: a history cannot be read.
     """
-    report = read(directory / REPORT, ConformanceReport)
+    report = with_present_names(read(directory / REPORT, ConformanceReport))
     known = all_scenarios()
     absent = [one.scenario for one in report.scenarios if one.scenario not in known]
     if absent:

@@ -93,7 +93,7 @@ class Run:
     def problems(self) -> list[Problem]:
         records = [*self.told, *self.applied()]
         view = View([Entry(seconds=float(number), record=record) for number, record in enumerate(records)])
-        case = Case(all_scenarios()["losses-told"], Claims(), view)
+        case = Case(all_scenarios()["reported-losses"], Claims(), view)
         return list(steps_as_applied(case, Criterion(check="steps-as-applied")))
 
     def messages(self) -> list[str]:

@@ -87,8 +87,8 @@ def test_the_order_of_acts_counts_and_restarts_of_a_platform_do_not() -> None:
     assert acts(one, [again, *records[1:]]) == (False, True)
 
 
-OBSERVES = {"null-run", "stream-without-errors", "every-rank-tells", "samples-told", "losses-told", "saves-told",
-            "noise-told", "ranks-in-step"}  # fmt: skip
+OBSERVES = {"null-run", "stream-without-errors", "every-rank-reports", "reported-samples",
+            "reported-losses", "reported-saves", "reported-noise", "ranks-in-step"}  # fmt: skip
 """Scenarios that do nothing to a job, and ask for nothing but the number of its ranks and steps."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conformance_stacks import HERE
 from trainspec_conformance import commands
+from trainspec_conformance.diffing import read_report
 from trainspec_conformance.durations import expected_seconds
 from trainspec_conformance.gaps import read_gaps, uncovered
 from trainspec_conformance.reading import DocumentError, all_scenarios, read
@@ -140,8 +141,8 @@ def test_the_estimate_is_near_to_what_was_measured() -> None:
     """The committed report of 83 trials, with the start that its own run without faults took."""
     root = HERE.parents[1]
     stack = read(root / "reference" / "minimal" / "minimal-torch.yaml", StackDescriptor)
-    report = json.loads((root / "conformance" / "results" / "minimal-torch" / "report.json").read_bytes())
-    trials = [(one["scenario"], trial["seconds"]) for one in report["scenarios"] for trial in one.get("trials", ())]
+    report = read_report(root / "conformance" / "results" / "minimal-torch")
+    trials = [(one.scenario, trial.seconds) for one in report.scenarios for trial in one.trials]
     job = all_scenarios()["null-run"].job
     start_seconds = min(took for name, took in trials if name == "null-run") - job.num_steps * job.step_seconds
     expected = sum(expected_seconds(stack, all_scenarios()[name], start_seconds) for name, _ in trials)

@@ -77,15 +77,17 @@ def seen_at_once(entries: list[Entry], first: int, last: int) -> list[Entry]:
 
 
 def test_times_of_a_trace_that_stay_wrong_fail_on_a_busy_machine() -> None:
-    found = judged("step-time-told", added(FULL)(evenly(calm(all_scenarios()["step-time-told"]))))["step-time-as-seen"]
+    found = judged("reported-step-times", added(FULL)(evenly(calm(all_scenarios()["reported-step-times"]))))[
+        "step-time-as-seen"
+    ]
     assert "of the trace of rank 0 took 0.75 s" in found.messages[0]
     assert not found.is_own_failure
 
 
 @pytest.mark.parametrize(("first", "last"), [(1, 12), (20, 40), (25, 60), (60, 90), (80, 90)])
 def test_lines_that_a_busy_suite_sees_at_once_say_nothing_of_the_stack(first: int, last: int) -> None:
-    entries = added(FULL)(seen_at_once(calm(all_scenarios()["step-time-told"]), first, last))
-    found = judged("step-time-told", entries)["step-time-as-seen"]
+    entries = added(FULL)(seen_at_once(calm(all_scenarios()["reported-step-times"]), first, last))
+    found = judged("reported-step-times", entries)["step-time-as-seen"]
     assert found.passed or found.is_own_failure
 
 

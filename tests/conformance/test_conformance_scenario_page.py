@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 from conformance_stacks import fake
+from trainspec_conformance.diffing import read_report
 from trainspec_conformance.drawing import num_kinds
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.suite import num_trials
 
-from trainspec_validate.documents.types.conformance_report import ConformanceReport
 from trainspec_validate.documents.types.scenario import Scenario
 
 PAGE = Path(__file__).parents[2] / "spec" / "reference" / "scenarios.md"
@@ -80,5 +80,5 @@ def test_the_measured_times_name_the_suite_that_they_are_of() -> None:
 
 def _trials_of(path: Path) -> dict[tuple[str, int], float]:
     """Seconds of each trial of a report, by scenario and number."""
-    report = msgspec.json.decode(path.read_bytes(), type=ConformanceReport)
+    report = read_report(path)
     return {(one.scenario, trial.number): trial.seconds for one in report.scenarios for trial in one.trials}

@@ -184,6 +184,10 @@ def test_copies_and_offloading() -> None:
     assert moved.optimizer == plain.optimizer / 4
     # Half of 32 layers waits on the host, but for the half of the layer whose backward runs.
     assert plain.activations - moved.activations == pytest.approx(15.5 * layer_bytes(LLAMA, layout, policy))
+    away = peak(LLAMA, layout, ADAM, policy, Overheads(offloaded_parameters=1, offloaded_gradients=1))[1]
+    tables = 2 * LLAMA.vocabulary_size * LLAMA.hidden_size + LLAMA.hidden_size
+    assert away.weights == ADAM.weights * tables  # the largest unit is at work
+    assert away.gradients == ADAM.gradients * tables
     inputs = replace(policy, recompute="full")
     moved, plain = (
         peak(LLAMA, layout, ADAM, inputs, Overheads(offloaded_activations=share))[1].activations for share in (1, 0)
@@ -271,7 +275,9 @@ def test_refuses_a_layout(layout: Layout, stage: int, message: str) -> None:
         rank_memory.rank_memory(LLAMA, layout, ADAM, ActivationPolicy(), Overheads(), stage)
 
 
-@pytest.mark.parametrize("changes", [{"fragmentation": -0.1}, {"offloaded_optimizer": 1.5}])
+@pytest.mark.parametrize(
+    "changes", [{"fragmentation": -0.1}, {"offloaded_optimizer": 1.5}, {"offloaded_gradients": 1.5}]
+)
 def test_refuses_an_overhead(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="negative, or an offloaded share exceeds 1"):
         replace(memory_overheads.Overheads(), **changes)
@@ -309,6 +315,8 @@ OVERHEADS = st.builds(
     stage_stays_gathered=st.booleans(),
     keeps_stage_outputs=st.booleans(),
     cached_copy_bytes=st.sampled_from([0.0, 2.0]),
+    offloaded_parameters=st.floats(0, 1),
+    offloaded_gradients=st.floats(0, 1),
     offloaded_activations=st.floats(0, 1),
 )
 ROUNDING = 1 + 1e-9

@@ -61,6 +61,21 @@ def test_what_is_offloaded_is_added_up_to_the_whole() -> None:
     assert settings_of(plan()).offloaded_optimizer == 0
 
 
+@pytest.mark.parametrize("what", ["optimizer", "parameters", "gradients", "activations"])
+def test_the_time_of_a_job_that_offloads_is_not_predicted_where_no_run_was_measured(what: str) -> None:
+    cluster, schedule = profile("meta-llama3-24k"), {"schedule": "1f1b", "num_virtual_stages": 1}
+    entry = {"what": what, "target": "host", "fraction": 0.5}
+    found, usual = (
+        predict(plan(memory={"activation_policy": "none", "offload": away}, parallelism=schedule), cluster)
+        for away in ([entry], [])
+    )
+    assert (found.untimed or "").startswith("no measured run ")
+    assert usual.untimed is None
+    assert found.memory is not None
+    assert usual.memory is not None
+    assert found.memory[1].total < usual.memory[1].total or what == "gradients"  # sharded, of less than a layer
+
+
 def test_hiding_less_takes_longer() -> None:
     cluster = profile("meta-llama3-24k")
     usual = predict(plan(), cluster)

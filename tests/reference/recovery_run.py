@@ -161,6 +161,14 @@ class Run:
                     if str(self.directory).encode() in words and state != "Z":
                         yield int(entry.name)
 
+    def has_ended(self, pid: int) -> bool:
+        """Whether a process has closed all that it had open, which it does after it has given back its memory."""
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return state == "Z" and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
+        except OSError:
+            return True
+
     def pid(self, rank: int) -> int:
         """Process of a rank, by the newest record that it wrote of itself."""
         own = [r for r in self.records() if r.get("rank") == rank and r["k"] in {"step", "restore", "process"}]

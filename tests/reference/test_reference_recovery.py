@@ -77,7 +77,7 @@ def test_a_node_is_lost_with_all_of_its_ranks(make_run: MakeRun) -> None:
     os.kill(run.process.pid, signal.SIGSTOP)  # so that the controller sees both ends at once, as of a node
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
-    run.wait(lambda: not {*pids} & {*run.pids()}, "the end of both")
+    run.wait(lambda: all(map(run.has_ended, pids)), "the end of both")
     os.kill(run.process.pid, signal.SIGCONT)
     assert run.finish() == 0
     assert one(run, "fault")["kind"] == "node"

@@ -135,6 +135,17 @@ def test_the_catalog_of_metrics_narrows(visit: Visit) -> None:
     assert rows(visit) == 1
 
 
+def test_the_page_of_a_requirement_lists_its_chapter(visit: Visit) -> None:
+    page = visit.open("draft/rules/CLU/TS-CLU-073/")
+    links = page.get_by_role("navigation", name="Requirements of the chapter").get_by_role("link")
+    assert links.first.inner_text() == "Chapter: observations"
+    assert page.locator("[aria-current=page]").inner_text() == "TS-CLU-073 Condition of nodes"
+    links.filter(has_text="TS-CLU-080").click()
+    page.wait_for_url("**/rules/CLU/TS-CLU-080/")
+    page.set_viewport_size(PHONE)
+    assert not page.locator(".ts-neighbours").is_visible()
+
+
 def test_an_example_can_be_copied(visit: Visit) -> None:
     visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = visit.open("draft/rules/PAR/TS-PAR-001/")

@@ -70,14 +70,17 @@ IMPLIED_ENDS = tuple(
 BETWEEN_ELEMENTS = re.compile(r">\s+<")
 DAY_OF_BUILD = re.compile(r"<lastmod>[^<]*</lastmod>")
 """The day on which the site was built, which the map of the site gives as that of the last change of each page."""
-SCRIPTS_OF_PAGES = {"filter.js": "ts-filterable", "playground.js": "ts-playground"}
+PART = r"<script>tsPart\((\d+)\)</script>"
+PARTS_IN_A_ROW = re.compile(rf"{PART}(?:\s*{PART})+")
+SCRIPTS_OF_PAGES = {"filter.js": "ts-filterable", "playground.js": "ts-playground", "neighbours.js": "ts-rule"}
 """Scripts that do something only on pages with an element of this name."""
 WRITER = """\
 // The only copy of the parts of a page that do nothing without scripts. Each page writes them where they belong.
 var __md_scope=new URL("../../",document.currentScript.src),{functions};
 const tsParts = {parts};
 const tsBase = document.currentScript.getAttribute("src").slice(0, -"/{name}".length) || ".";
-const tsPart = (number) => document.write(tsParts[number].replaceAll("{{base}}", tsBase));
+const tsPart = (...numbers) =>
+  document.write(numbers.map((number) => tsParts[number].replaceAll("{{base}}", tsBase)).join(""));
 """
 MASK = """\
 .ts-icon-{number} {{
@@ -194,6 +197,7 @@ def with_parts(text: str, parts: dict[str, int]) -> str:
 
     for pattern in NEEDS_SCRIPTS:
         text = pattern.sub(shared, text, count=1)
+    text = PARTS_IN_A_ROW.sub(lambda row: f"<script>tsPart({','.join(re.findall(PART, row[0]))})</script>", text)
     text = SCOPE.sub("", text)
     return text.replace("</head>", f'<script src="{start}{PARTS.as_posix()}"></script></head>', 1)
 

@@ -32,6 +32,23 @@ pip install ./trainspec ./trainspec/record ./trainspec/reference ./trainspec/con
 
 Python 3.11 or newer is needed; the suite needs Linux.
 
+For machines without a network gather the packages elsewhere, with the Python and the system of those machines. Each is
+compared with its digest in the lock file:
+
+```sh
+pip download --require-hashes -r trainspec/requirements/conformance.txt -r trainspec/requirements/build.txt -d wheels
+```
+
+Carry `trainspec` and `wheels` over, and install:
+
+```sh
+pip install --no-index --find-links wheels --require-hashes \
+  -r trainspec/requirements/conformance.txt -r trainspec/requirements/build.txt
+pip install --no-index --no-build-isolation ./trainspec ./trainspec/record ./trainspec/reference ./trainspec/conformance
+```
+
+The validator alone needs `run.txt` in place of `conformance.txt`.
+
 ## The whole version
 
 - <a href="../print/">All pages on one page</a>, to print or to save as PDF

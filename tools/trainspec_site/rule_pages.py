@@ -134,7 +134,7 @@ def _head(entry: Entry) -> Iterator[str]:
     words = (ground, f"profile {entry['profile']}", f"checked {checked}", f"since {entry['since']}", chapter)
     facts += [chip(word) for word in words if word]
     facts += [chip(f"formerly `{name}`") for name in entry["former_names"]]
-    yield f'<p class="ts-facts" markdown="span">{" ".join(facts)}</p>'
+    yield f'<p class="ts-facts" id="ts-rule" markdown="span">{" ".join(facts)}</p>'
     yield ""
 
 
@@ -182,6 +182,14 @@ def _check(entry: Entry, places: SchemaPlaces, module: str) -> Iterator[str]:
     yield ""
     yield f"On a command line: `trainspec explain {entry['id']}`. {SILENCED[entry['check'] == 'runtime']}"
     yield ""
+
+
+def by_chapter(entries: Sequence[Entry]) -> str:
+    """Id and title of the requirements of each chapter, as JSON by the words of the chapter, in its order."""
+    chapters: dict[str, list[str]] = {}
+    for entry in entries:
+        chapters.setdefault(str(entry["chapter"]), []).append(f"{entry['id']} {entry['title']}")
+    return json.dumps(chapters, ensure_ascii=False, separators=(",", ":"))
 
 
 def _neighbours(before: Entry | None, after: Entry | None) -> str:

@@ -25,6 +25,8 @@ EXCERPT = re.compile(r'^(```+\w+ )excerpt="', re.MULTILINE)
 NOT_PAGES = ("overrides",)
 TABLES = tuple(downloads.TABLES)
 INDEX = "requirements.json"
+NEIGHBOURS, NO_CHAPTERS = "assets/javascripts/neighbours.js", "const chapters = {};"
+"""The script that lists the requirements of a chapter, and where they go in it."""
 VERDICTS = "conformance/results/verdicts.md"
 STACKS = "reference/stacks.md"
 """The page with the verdicts on stacks, and its place on the site."""
@@ -66,6 +68,9 @@ def stage(root: Path, target: Path, repository: str) -> None:
         table = yaml.safe_load((root / "spec" / "v1" / f"{name}.yaml").read_text(encoding="utf-8"))
         (target / "v1" / f"{name}.json").write_text(_compact_json(table), encoding="utf-8")
     (target / "v1" / INDEX).write_text(_compact_json(_index(root)), encoding="utf-8")
+    script = (target / NEIGHBOURS).read_text(encoding="utf-8")
+    chapters = NO_CHAPTERS.replace("{}", rule_pages.by_chapter(requirements(root)))
+    (target / NEIGHBOURS).write_text(script.replace(NO_CHAPTERS, chapters), encoding="utf-8")
     write_script(target)
     for path, text in redirects(requirements(root)).items():
         (target / path).parent.mkdir(parents=True)

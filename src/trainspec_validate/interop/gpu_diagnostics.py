@@ -41,6 +41,8 @@ class _Check:
     name: str
     results: list[str]
     """Its result, then those of single devices or of some of them."""
+    section: str = ""
+    """The heading above it, such as Stress."""
     details: list[str] = field(default_factory=list)
     """What its warnings and errors say."""
 
@@ -73,25 +75,38 @@ def read(text: str) -> Facts:
     if not _SUCCESS.search(text):
         error = _ERROR.search(text)
         unread.append(error[1] if error else "dcgmi diag: no line says that it ran")
-    return {"failed_checks": list(dict.fromkeys(failed))[:_MAX_CHECKS], "unread": list(dict.fromkeys(unread))}
+    return {
+        "failed_checks": list(dict.fromkeys(failed))[:_MAX_CHECKS],
+        "unread": list(dict.fromkeys(unread)),
+        "ran": list(dict.fromkeys(_ran(checks))),
+    }
+
+
+def _ran(checks: list[_Check]) -> Iterator[str]:
+    """The diagnostics as a test, with each section in which a check ran: level 1 has no more than Deployment."""
+    for check in checks:
+        if any(_is_failure(result) or _PASS.fullmatch(_word(result)) for result in check.results):
+            yield "diagnostics"
+            if check.section:
+                yield f"diagnostics: {check.section}"
 
 
 def _checks(rows: list[str]) -> Iterator[_Check]:
     """Each check, with the rows below it."""
     check: _Check | None = None
-    is_about, in_detail = False, False
+    in_section, in_detail = "", False
     for line in rows:
         if section := _SECTION.match(line):
-            is_about = section["name"] == "Metadata"
+            in_section = section["name"]
             continue
         name, _, rest = line[1:_MAX_LINE].partition("|")
         name, result = name.strip(" -|"), rest.rpartition("|")[0].strip()
-        if not line.startswith("|") or result == "Result" or is_about or _ABOUT.fullmatch(name):
+        if not line.startswith("|") or result == "Result" or in_section == "Metadata" or _ABOUT.fullmatch(name):
             continue
         if name and not _DETAIL.fullmatch(name):
             if check is not None:
                 yield check
-            check, in_detail = _Check(name[:_MAX_TEXT], [result]), False
+            check, in_detail = _Check(name[:_MAX_TEXT], [result], in_section), False
         elif check is not None and not name and (_OF_SOME.fullmatch(result) or _is_of_device(result)):
             check.results.append(result)
         elif check is not None and (name or in_detail):

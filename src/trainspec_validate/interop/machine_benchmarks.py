@@ -60,7 +60,8 @@ def read_nvbandwidth(text: str) -> Facts:
             before = copies.setdefault((own["kind"], own["device"]), own)
             if own["bandwidth_bytes_per_second"] < before["bandwidth_bytes_per_second"]:
                 copies[own["kind"], own["device"]] = own
-    return {"copies": list(copies.values()), "failed_checks": failed[:_MAX_TABLES]}
+    ran = [f"copies: {kind}" for kind in _KINDS.values() if any(kind == own for own, _ in copies)]
+    return {"copies": list(copies.values()), "failed_checks": failed[:_MAX_TABLES], "ran": ran}
 
 
 def _copies(kind: str, table: Table) -> Iterator[Facts]:
@@ -185,7 +186,11 @@ def read_hpl(text: str) -> Facts:
     skipped = _HPL_SKIPPED.search(text)
     if skipped and int(skipped["number"]):
         failed.append(f"HPL: {int(skipped['number'])} tests skipped because of illegal input values")
-    return {"linpack_runs": list(best.values()), "failed_checks": list(dict.fromkeys(failed))[:_MAX_TABLES]}
+    return {
+        "linpack_runs": list(best.values()),
+        "failed_checks": list(dict.fromkeys(failed))[:_MAX_TABLES],
+        "ran": ["Linpack"],
+    }
 
 
 def _hpl_runs(text: str) -> Iterator[tuple[str, Facts, re.Match[str] | None]]:

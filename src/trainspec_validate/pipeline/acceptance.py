@@ -24,6 +24,7 @@ from trainspec_validate.pipeline.acceptance_descriptions import description, gro
 from trainspec_validate.pipeline.acceptance_logs import node_log
 from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
 from trainspec_validate.pipeline.acceptance_runs import RunStream, run_stream
+from trainspec_validate.pipeline.acceptance_tests import BUS_BANDWIDTH, SHORT_RUN, not_run
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
@@ -78,6 +79,8 @@ class _Node:
     """Files whose list of accelerators does not show each of them once, each with the reason."""
     stated: set[str] = field(default_factory=set)
     """What of `PARTS` a report states of its accelerators."""
+    ran: set[str] = field(default_factory=set)
+    """Tests that the files have results of."""
     reading: str = ""
     """The file that is being read."""
     has_kernel_log: bool = False
@@ -101,6 +104,8 @@ class Gathered:
     """The latter by node: facts that no file of it states, and files that are not read, or not wholly."""
     open_requirements: tuple[str, ...]
     """The requirements that these facts are judged by, sorted."""
+    not_run: Mapping[str, tuple[str, ...]]
+    """The nodes of which no file has a result of a test, by test."""
     streams: tuple[RunStream, ...]
     """Streams of training runs, among the files of nodes."""
     streams_of_no_node: tuple[RunStream, ...]
@@ -142,6 +147,7 @@ def gather(profile: Path, directory: Path) -> Gathered:
         unjudged=(*_unknown(directory, nodes), *_unjudged(directory, absent, observed), *told),
         open=_open({**absent, **{note.fact: list(note.nodes) for note in found}}, nodes),
         open_requirements=_open_requirements(absent, found),
+        not_run=_not_run(document["observed_nodes"], nodes, has_streams=has_streams),
         streams=tuple(stream for node in nodes for stream in node.streams),
         streams_of_no_node=tuple(runs),
     )
@@ -256,6 +262,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
         _merge(node, facts)
         _take_open(node, name, facts.get("open_counts", ()), facts.get("unread", ()))
         node.stated.update(facts.get("stated", ()))
+        node.ran.update(facts.get("ran", ()))
     has_log = _take_kernel_log(node, name, text.text)
     is_known = facts is not None or has_log
     return _take_foreign(node, text, is_known=is_known) or is_known
@@ -462,6 +469,13 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
     for node in nodes:
         found[node.name] += [f"what {part} says" for part in (*node.unknown, *node.half_read, *node.differing)]
     return {name: tuple(facts) for name, facts in found.items() if facts}
+
+
+def _not_run(observed: Iterable[Facts], nodes: Sequence[_Node], *, has_streams: bool) -> dict[str, tuple[str, ...]]:
+    ran = {str(one["name"]): {BUS_BANDWIDTH} if one.get("bus_bandwidths") else set() for one in observed}
+    for node in nodes:
+        ran[node.name] |= node.ran | ({SHORT_RUN} if has_streams else set())
+    return not_run(ran)
 
 
 def _open_requirements(absent: Iterable[str], found: Iterable[Note]) -> tuple[str, ...]:

@@ -92,14 +92,19 @@ def check_chunks(plan: TrainingPlan) -> None:
         raise Unresolved(at(plan, "parallelism", "pipeline"), reason, "use fewer stages, or fewer chunks of each")
 
 
-def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
+def timed_prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, on_device: bool = False) -> Prediction:
     """A prediction whose time of a step can be held against other figures.
 
+    `on_device` is for rules that ask for the time without transfers to the host.
+
     Raises:
-        Unresolved: as `prediction_of`, or the pipeline has a schedule whose idle time no formula gives, or
-            measured runs of this kind were too far from their predictions, or there are none.
+        Unresolved: as `prediction_of`, or the plan offloads what no measured run does, or the pipeline has a
+            schedule whose idle time no formula gives, or measured runs of this kind were too far from their
+            predictions, or there are none.
     """
     found = prediction_of(plan, cluster)
+    if found.untimed and not on_device:
+        raise Uncovered(at(plan), f"has a step whose time is not predicted: {found.untimed}")
     if plan.parallelism.pipeline > 1 and plan.parallelism.schedule in {None, "none", "other"}:
         reason = "gives a pipeline schedule whose idle time no formula has"
         raise Unresolved(at(plan, "parallelism", "schedule"), reason, "name a schedule that is listed, where one fits")

@@ -106,7 +106,7 @@ def host_traffic_predicted(plan: TrainingPlan, cluster: ClusterProfile) -> Itera
     rate = machine.host_bytes_per_second_per_rank
     if not known or rate is None or machines.step_seconds(plan) is not None:
         raise NotApplicable("no traffic over a known host link is stated, or the plan states the time of a step")
-    step = timed_prediction_of(plan, cluster).outlook.step.seconds
+    step = timed_prediction_of(plan, cluster, on_device=True).outlook.step.seconds
     busy = sum(flow / ways for _, flow, ways in known) / rate
     if busy > step * SLOWEST:
         place, flow, _ = max(known, key=lambda item: item[1] / item[2])

@@ -28,6 +28,7 @@ from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.load import LoadError, read_file
 from trainspec_validate.model.finding import Report
 from trainspec_validate.pipeline.acceptance import Gathered
+from trainspec_validate.pipeline.acceptance_notes import named
 from trainspec_validate.report.places import dumps
 
 _PREDICATE = "https://in-toto.io/attestation/test-result/v0.1"
@@ -58,6 +59,7 @@ def plain(gathered: Gathered, report: Report, name: str) -> str:
         "warnedTests": sorted(warned.difference(found)),
         "failedTests": found,
         "unjudged": unjudged,
+        "notRun": [{"test": test, "nodes": list(nodes)} for test, nodes in gathered.not_run.items()],
     }
     return dumps(
         {
@@ -177,7 +179,12 @@ class Judge:
             terminal.tell(f"{place}: {error}")
             return None
         wanted = plain(self.gathered, self.report, found.name)
-        return found if _is_equal(f"{place}: the statement" if not is_plain else place, found.payload, wanted) else None
+        if not _is_equal(f"{place}: the statement" if not is_plain else place, found.payload, wanted):
+            return None
+        if self.gathered.not_run:
+            each = (f"{test} on {named(list(nodes))}" for test, nodes in self.gathered.not_run.items())
+            terminal.tell(f"{place}: not run: {'; '.join(each)}")
+        return found
 
     def _is_statement(self, place: str, content: bytes) -> bool:
         found = self._statement(place, content)

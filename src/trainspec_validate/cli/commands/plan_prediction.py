@@ -14,7 +14,7 @@ from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.units import bytes_, number, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.facts import Unpredictable
-from trainspec_validate.performance.forecast.predict import UNKNOWN_DEPTH, Prediction, predict
+from trainspec_validate.performance.forecast.predict import Prediction, predict
 from trainspec_validate.pipeline.engine import Member
 from trainspec_validate.pipeline.references import other_cluster
 
@@ -54,7 +54,7 @@ def show(cluster: str, plan: str, style: str, *, force: bool) -> int:
         terminal.emit(json.dumps(_json(found, notes), indent=2, ensure_ascii=False) + "\n", "json")
     else:
         tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
-        terminal.tell(f"step time: not predicted: {UNKNOWN_DEPTH}" if found.unknown_depth else accuracy(found.outlook))
+        terminal.tell(f"step time: not predicted: {found.untimed}" if found.untimed else accuracy(found.outlook))
     for note in notes:
         terminal.tell(f"{note.severity.value}: {note.message}")
     return terminal.FINDINGS if large and large.severity is Severity.ERROR else terminal.OK
@@ -73,7 +73,7 @@ def too_large(found: Prediction) -> Note | None:
 
 
 def _rows(found: Prediction) -> list[tuple[str, str]]:
-    return [*([] if found.unknown_depth else _time_rows(found)), *_memory_rows(found)]
+    return [*([] if found.untimed else _time_rows(found)), *_memory_rows(found)]
 
 
 def _time_rows(found: Prediction) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ def _short(value: float) -> str:
 def _json(found: Prediction, notes: list[Note]) -> dict[str, Any]:
     stage, memory = found.memory or (None, None)
     return {
-        **({"step_seconds": None, "not_predicted": UNKNOWN_DEPTH} if found.unknown_depth else _time_json(found)),
+        **({"step_seconds": None, "not_predicted": found.untimed} if found.untimed else _time_json(found)),
         "findings": [{"severity": note.severity.value, "message": note.message} for note in notes],
         "memory_capacity_bytes": found.machine.memory_bytes,
         "memory_bytes": {**asdict(memory), "total": memory.total, "stage": stage} if memory else None,

@@ -57,6 +57,10 @@ class Overheads:
     optimizer_copies: float = 0.0
     """Moments of the optimizer that its step has a second time, when activations are gone: one for `foreach` of
     https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html, the root of all second moments."""
+    offloaded_parameters: float = 0.0
+    """Share of the weights that waits on the host."""
+    offloaded_gradients: float = 0.0
+    """Share of the gradients that leaves for the host when they are made."""
     offloaded_optimizer: float = 0.0
     """Share of the optimizer that lives on the host."""
     offloaded_activations: float = 0.0
@@ -67,9 +71,13 @@ class Overheads:
             *(self.context_bytes, self.communication_bytes, self.fragmentation),
             *(self.gathered_units, self.gathered_weight_bytes, self.gathered_table_bytes),
             *(self.gathered_gradient_bytes, self.accumulated_gradient_bytes, self.cached_copy_bytes),
-            *(self.loss_bytes_per_logit, self.optimizer_copies, self.offloaded_optimizer, self.offloaded_activations),
+            *(self.loss_bytes_per_logit, self.optimizer_copies),
         )
-        if min(numbers) < 0 or max(self.offloaded_optimizer, self.offloaded_activations) > 1:
+        shares = (
+            *(self.offloaded_parameters, self.offloaded_gradients),
+            *(self.offloaded_optimizer, self.offloaded_activations),
+        )
+        if min(*numbers, *shares) < 0 or max(shares) > 1:
             raise ValueError(f"an overhead is negative, or an offloaded share exceeds 1: {self}")
 
 

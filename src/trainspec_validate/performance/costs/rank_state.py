@@ -25,10 +25,10 @@ def _gathered(
 ) -> tuple[float, float]:
     """Bytes of the weights and of the gradients that are whole on a rank although they are sharded."""
     expert_layer = part.expert_layer + part.experts
-    dense, expert = part.dense_layer, expert_layer
     if overheads.gathers_matrices:
-        dense, expert = part.dense_matrix, part.expert_matrix
-    largest = max(dense if stage.num_dense_layers else 0.0, expert if stage.num_expert_layers else 0.0)
+        largest = _larger(stage, part.dense_matrix, part.expert_matrix)
+    else:
+        largest = _larger(stage, part.dense_layer, expert_layer)
     if overheads.gathers_matrices:
         tables = min(tables, part.table)
     gradients = overheads.gathered_gradient_bytes * max(largest, tables)
@@ -45,6 +45,11 @@ def _gathered(
     units = 1.0 if overheads.gathers_matrices else overheads.gathered_units  # the next unit of a table is a layer's
     one_table = units * overheads.gathered_table_bytes * tables
     return max(overheads.gathered_weight_bytes * layers, one_table), gradients
+
+
+def _larger(stage: Stage, dense: float, expert: float) -> float:
+    """The larger of a dense and an expert layer, of those that a stage has."""
+    return max(dense if stage.num_dense_layers else 0.0, expert if stage.num_expert_layers else 0.0)
 
 
 def _adding_up(layout: Layout) -> float:
@@ -66,8 +71,10 @@ def rank_state(
     from 3. Copies of an expert share the state of that expert, all data and context ranks that of the rest
     (NVIDIA/Megatron-LM@d98e8a64, distributed optimizer: 6 + 12 / (data x context) bytes with fp32 gradients).
     At stage 3 the units at work are gathered: arXiv:2304.11277, the sum of `psi / F` and the largest
-    `psi`. At stage 2 of an interleaved pipeline two chunks hold whole gradients. A 7.5e9 model of equal layers on 64
-    ranks at stage 1, 31.4 GB in that table:
+    `psi`. At stage 2 of an interleaved pipeline two chunks hold whole gradients. Of what waits on the host, the largest
+    unit is on the device while it is at work (deepspeedai/DeepSpeed@ea78ab68:deepspeed/runtime/zero/stage3.py,
+    `estimate_zero3_model_states_mem_needs`). A 7.5e9 model of equal layers on 64 ranks at stage 1, 31.4 GB in that
+    table:
 
     >>> part, stage = RankParameters(75e6, 0.0, 0.0, 0.0, 0.0), Stage(100, 0, 1, 1, 2)
     >>> adam = ModelState(weights=2, master=4, gradients=2, moments=8)
@@ -84,6 +91,9 @@ def rank_state(
     weights = state.weights * (whole if zero < 3 else sharded)
     gradients = state.gradients * (whole if zero < 2 else min(whole, sharded + _adding_up(layout) * whole))
     optimizer = state.optimizer * (whole if zero < 1 else sharded) * (1 - overheads.offloaded_optimizer)
+    at_work = max(tables, _larger(stage, part.dense_layer, part.expert_layer + part.experts)) if zero < 3 else 0.0
+    weights -= overheads.offloaded_parameters * max(0.0, weights - state.weights * at_work)
+    gradients -= overheads.offloaded_gradients * max(0.0, gradients - state.gradients * at_work)
     if zero < 3:
         return RankState(weights + overheads.cached_copy_bytes * whole, gradients, optimizer)
     more_weights, more_gradients = _gathered(part, stage, tables, layout, overheads)

@@ -59,6 +59,8 @@ class Settings:
     data_stall_seconds: float = 0.0
     implementation_factor: float = 1.0
     """Factor of the activations that code keeps of a layer over the formula."""
+    offloaded_parameters: float = 0.0
+    offloaded_gradients: float = 0.0
     offloaded_optimizer: float = 0.0
     offloaded_activations: float = 0.0
     overheads: Overheads = field(default_factory=Overheads)
@@ -142,6 +144,8 @@ def memory_policy(model: ModelFacts, settings: Settings) -> tuple[ActivationPoli
     overheads = replace(
         overheads,
         gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
+        offloaded_parameters=settings.offloaded_parameters,
+        offloaded_gradients=settings.offloaded_gradients,
         offloaded_optimizer=settings.offloaded_optimizer,
         offloaded_activations=settings.offloaded_activations,
     )

@@ -14,6 +14,7 @@ from trainspec_validate.performance.forecast.facts import (
     MachineFacts,
     ModelFacts,
     Unpredictable,
+    is_tpu,
     layout_of,
     machine_of,
     model_facts,
@@ -30,6 +31,10 @@ from trainspec_validate.performance.forecast.outlook import (
 
 UNKNOWN_DEPTH = "no key says which layers are frozen, and so how far back gradients go"
 """Why time and traffic of a job with frozen layers are not predicted."""
+UNKNOWN_HOST_WORK = "no measured run moves model state to the host, where transfers and updates take time"
+"""Why the time of a job that offloads parameters, gradients or its optimizer is not predicted."""
+UNKNOWN_TRANSFERS = "no measured run on this kind of accelerator moves activations to the host, which takes time"
+"""Why the time of a job that offloads activations is not predicted; on TPUs it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,17 @@ class Prediction:
         """Whether layers are frozen, so that only the memory is predicted: see `UNKNOWN_DEPTH`."""
         return self.model.trained_share < 1 and not self.model.has_adapters
 
+    @property
+    def untimed(self) -> str | None:
+        """Why the time of a step is not predicted; None where it is."""
+        if self.unknown_depth:
+            return UNKNOWN_DEPTH
+        s = self.settings
+        if s.offloaded_parameters or s.offloaded_gradients or s.offloaded_optimizer:
+            return UNKNOWN_HOST_WORK
+        is_measured = is_tpu(self.machine.accelerator)
+        return UNKNOWN_TRANSFERS if s.offloaded_activations and not is_measured else None
+
 
 def settings_of(plan: TrainingPlan) -> Settings:
     """Facts of a plan beyond its layout; facts that it leaves open are taken as the specification recommends them."""
@@ -63,6 +79,8 @@ def settings_of(plan: TrainingPlan) -> Settings:
         framework_named=plan.framework is not None and is_known(plan.framework.name),
         overlap_gradients=communication is None or communication.overlap_gradients is not False,
         overlap_parameters=communication is None or communication.overlap_parameters is not False,
+        offloaded_parameters=min(1.0, offloaded_share(plan, "parameters")),
+        offloaded_gradients=min(1.0, offloaded_share(plan, "gradients")),
         offloaded_optimizer=min(1.0, offloaded_share(plan, "optimizer")),
         offloaded_activations=min(1.0, offloaded_share(plan, "activations")),
     )
