@@ -151,6 +151,21 @@ def test_a_loss_of_another_rank_that_is_not_finite_is_reported_once() -> None:
     assert set(found.values(LOSS)) == {2.5}
 
 
+def test_entries_of_mlperf_are_of_all_processes() -> None:
+    entry = '[1,{}]<stdout>::::MLLOG {{"key": "{}", "value": {}, "time_ms": {}, "metadata": {{}}}}\n'
+    keys = ("submission_benchmark", "global_batch_size", "init_start", "init_stop", "run_start", "run_stop")
+    text = "".join(
+        entry.format(n % 3, key, 8 if "size" in key else '"a"', n) for n, key in enumerate(keys, 1_700_000_000_000)
+    )
+    found = read_text(text)
+    assert [each.name for each in found.events] == [
+        each.name for each in read_text(text.replace("[1,1]", "[1,0]").replace("[1,2]", "[1,0]")).events
+    ]
+    assert not any(reason == "rank" for reason, _ in found.lost)
+    objects = "".join(f"{PREFIXES['objects'](n, line)}\n" for n, line in enumerate(text.splitlines()))
+    assert [each.name for each in read_text(objects).events] == [each.name for each in found.events]
+
+
 def test_another_process_that_continues_after_a_restart_is_read() -> None:
     row = "[pod/train-{}/pytorch] iter {}: loss {}, time 250.00ms\n"
     found = read_text(

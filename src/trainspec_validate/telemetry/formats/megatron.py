@@ -31,9 +31,12 @@ _LOADED = re.compile(
 )
 _STARTED = re.compile(
     r"using world size: \d{1,9}, |time to initialize megatron \(seconds\)|\[before the start of training step\]"
-    r"|could not find the metadata file"
+    r"|could not find the metadata file|\brestart_count=[1-9]"
+    r"|\b(?i:restart(?:s|ed|ing)?)\b[^\n]{0,80}\b(?i:workers?|training|job|ranks?|process(?:es)?)\b"
+    r"|\b(?i:workers?|training|job|ranks?|process(?:es)?)\b[^\n]{0,80}\b(?i:restart(?:ed|ing))\b"
+    r"|\b(?i:resum(?:ed|ing))\b[^\n]{0,40}\b(?i:training|from|at)\b"
 )
-"""What the program prints once as it starts."""
+"""What the program prints once as it starts, and what launchers say of a restart."""
 _TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\]")
 _FIELD = re.compile(r"(?P<name>[^|]*?): *(?P<value>[^|: ]+) *")
 BESIDE = (

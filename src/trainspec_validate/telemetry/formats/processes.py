@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.line_forms import FORMS
-from trainspec_validate.telemetry.formats.prefixes import Prefix, prefix_for, source_of, whose
+from trainspec_validate.telemetry.formats.prefixes import Prefix, prefix_for, prefixes_of, source_of, whose
 from trainspec_validate.telemetry.formats.source import HEAD_BYTES, MAX_LINE_BYTES, SourceError, Unended
 from trainspec_validate.telemetry.formats.transcript import Transcript
 from trainspec_validate.telemetry.formats.unread import lost_value
@@ -21,6 +21,8 @@ from trainspec_validate.telemetry.formats.unread import lost_value
 Line = tuple[int, bytes | Refusal]
 HELP: Final = "look for bad data or a faulty device at this rank"
 _STEP: Final = re.compile(rb"(?i)\b(?:steps?|iter(?:ation)?|batch)\b[\"']?[\s:=\[]{0,12}(\d{1,15})")
+_OF_ALL: Final = frozenset({"mllog", "dlrover-events"})
+"""Formats whose readers find their entries behind any prefix, and put those of all processes together."""
 _MOST_SILENT: Final = 100
 """Reports of another process since the last one of the process that is read, after which the other one is read."""
 _MOST_PROCESSES: Final = 100_000
@@ -65,7 +67,7 @@ class Processes:
 
     def of_one(self, lines: Iterable[Line]) -> Iterator[Line]:
         """The lines without those of other processes that report steps too, as the prefix names them."""
-        if self.prefix is None:
+        if self.prefix is None or self.transcript.format.name in _OF_ALL:
             yield from lines
             return
         for offset, raw in lines:
@@ -128,7 +130,10 @@ def processes_of(lines: Iterable[Line], transcript: Transcript) -> tuple[Process
     head = b"\n".join(raw for _, raw in held if not isinstance(raw, Refusal))
     form = transcript.format
     shows = None if form is FORMATS["crash-log"] else partial(_shows_report, form)
-    prefix = prefix_for(head, shows, has_times=form.clock == "local")
+    if form.name in _OF_ALL and form.looks_like(head):
+        prefix = next((each for each in prefixes_of(head)[:1] if each.is_object), None)
+    else:
+        prefix = prefix_for(head, shows, has_times=form.clock == "local")
     if prefix is not None and prefix.example:
         shown = repr(prefix.example[:80].decode("utf-8", "replace"))
         transcript.lose(
