@@ -41,9 +41,9 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     if isinstance(value, Integral):
-        value = int(value)
-        if -EXACT <= value <= EXACT:
-            return value
+        whole = value = int(value)
+        if -EXACT <= whole <= EXACT:
+            return whole
     try:
         return float(value)
     except OverflowError:  # beyond the largest number of a record, to which it is rounded as any other
