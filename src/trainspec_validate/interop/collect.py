@@ -64,6 +64,7 @@ class Tool:
 TOOLS = (
     Tool("nvidia-smi.txt", "nvidia-smi -q"),
     Tool("nvlink.txt", "nvidia-smi nvlink --status"),
+    Tool("nvlink-errors.txt", "nvidia-smi nvlink --errorcounters"),
     Tool("rocm-smi.txt", "rocm-smi --showproductname --showmeminfo vram --showmaxpower"),
     Tool("amd-smi.txt", "amd-smi static"),
     Tool("tpu-info.txt", "tpu-info"),
