@@ -22,7 +22,7 @@ class Override:
     """Pattern of its whole dotted name."""
     places: tuple[Pointer, ...]
     why: str
-    """What the program then does, with its source."""
+    """Effect of the setting in the program, with the source."""
     idle: tuple[object, ...] = ()
     """Values with which it changes nothing, in addition to false, zero and none."""
     values: str = ""
