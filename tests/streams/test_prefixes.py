@@ -240,6 +240,14 @@ def test_the_end_of_a_program_behind_a_prefix_is_found_at_its_line(tmp_path: Pat
     assert done.exit_code == 1
 
 
+@pytest.mark.parametrize("level", ["WARNING", "WARN", "DEBUG"])
+def test_a_traceback_that_a_program_logs_as_a_warning_is_no_end(tmp_path: Path, level: str) -> None:
+    lines = [f"[2024-05-01 12:00:0{n % 10},500] torch.compiler: [{level}] {line}\n" for n, line in enumerate(CRASH * 3)]
+    (tmp_path / "a.log").write_text("".join(lines), encoding="utf-8")
+    done = CliRunner().invoke(command, [str(tmp_path / "a.log"), "--color", "never"])
+    assert (done.exit_code, "TS-TEL-048" in done.output) == (2, False)
+
+
 @pytest.mark.parametrize(
     "line",
     [

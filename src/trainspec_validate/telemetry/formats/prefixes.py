@@ -45,6 +45,8 @@ _NO_SOURCE: Final = re.compile(
     rb"\b%s\b|\b%s\b|(?<= )[FP](?= )|\b[\w.]{1,80}\.py:\d{1,6}|\x1b\[[0-9;]{0,20}[mK]|%s" % (_STREAMS, _LEVELS, _TIME)
 )
 """Parts of a prefix that differ between lines of one process."""
+_WARNED: Final = re.compile(rb"\b(?:WARN(?:ING)?|DEBUG)\b")
+"""In the prefix of a line that a program logs and goes on, such as those of an exception that it has caught."""
 _RANK: Final = re.compile(
     rb"(?:rank[ _-]?|default|\[\d{1,6},|\A[\s\[]{0,8})(?P<rank>\d{1,6})(?:\]|:|\Z)", re.IGNORECASE
 )
@@ -101,14 +103,18 @@ class Prefix:
         if self.has_color and b"\x1b" in raw:
             raw = _COLOR.sub(b"", raw)
         found = self.pattern.match(raw) if self.pattern else None
-        if found is None:
+        if found is None or _WARNED.search(found[0]):
             return Taken(raw, before, is_part)
         return Taken(raw[found.end() :], before + found[0], is_part or _PARTIAL.search(found[0]) is not None)
 
     def without(self, text: bytes) -> bytes:
         """A text of many lines, each without its prefix."""
         if self.pattern and not self.is_object and not (self.has_color and b"\x1b" in text):
-            return re.sub(rb"(?m)^(?:%s)" % self.pattern.pattern, b"", text)
+            return re.sub(
+                rb"(?m)^(?:%s)" % self.pattern.pattern,
+                lambda found: b"" if not _WARNED.search(found[0]) else found[0],
+                text,
+            )
         return b"\n".join(self.take(raw).text for raw in text.split(b"\n"))
 
 

@@ -25,6 +25,8 @@ _OF_ALL: Final = frozenset({"mllog", "dlrover-events"})
 """Formats whose readers find their entries behind any prefix, and put those of all processes together."""
 _MOST_SILENT: Final = 100
 """Reports of another process since the last one of the process that is read, after which the other one is read."""
+_MOST_SHOWN: Final = 1_000
+"""Lines that show whose prefix it is."""
 _MOST_PROCESSES: Final = 100_000
 
 
@@ -134,12 +136,21 @@ def processes_of(lines: Iterable[Line], transcript: Transcript) -> tuple[Process
         prefix = next((each for each in prefixes_of(head)[:1] if each.is_object), None)
     else:
         prefix = prefix_for(head, shows, has_times=form.clock == "local")
+        prefix = None if prefix and form.mark and _is_own(prefix, form, head) else prefix
     if prefix is not None and prefix.example:
         shown = repr(prefix.example[:80].decode("utf-8", "replace"))
         transcript.lose(
             "meaning", "prefix", f"lines begin with a prefix, such as {shown}, which is taken off", held[0][0]
         )
     return Processes(transcript, prefix), chain(held, _raised(error) if error else source)
+
+
+def _is_own(prefix: Prefix, form: StreamFormat, head: bytes) -> bool:
+    """Whether a prefix is of the reports of a format themselves: all lines that have it are reports, of one process."""
+    taken = [(raw, prefix.take(raw)) for raw in head.split(b"\n")[:_MOST_SHOWN]]
+    lines = [raw for raw, its in taken if its.prefix]
+    is_one = len({source_of(its.prefix) for _, its in taken if its.prefix}) <= 1
+    return is_one and bool(lines) and all(form.mark in raw and form.looks_like(raw) for raw in lines)
 
 
 def _shows_report(form: StreamFormat, text: bytes) -> bool:
