@@ -1,21 +1,23 @@
 """Cost of sealing checkpoints in the background: of a step while a checkpoint is hashed, and of the stall of a save.
 
 Run with `python benchmarks/sealing.py`; `--short` keeps to seconds. The loop computes in Python, so that the thread
-that hashes competes with it for the interpreter: the worst case. Saves with and without a seal take turns in one
-process, so that a machine that drifts drifts for both. Where others use the machine, the processor time of the thread
-that trains says more than the wall clock. Nothing is asserted, but a seal that fails ends the run.
+that hashes competes with it for the interpreter: the worst case. With `--torch` it trains a network on one thread of
+the processor. Saves with and without a seal take turns in one process, so that a machine that drifts drifts for both.
+Where others use the machine, the processor time of the thread that trains says more than the wall clock, and the load
+average is printed. Nothing is asserted, but a seal that fails ends the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from recorder import STEP_SECONDS, turns_of_a_step, work  # noqa: E402
 
 from trainspec_record.checkpoints import Seal, seal_in_background  # noqa: E402
 
+Step = Callable[[], object]
 NUM_FILES = 4
 MOST_SECONDS = 600
 
@@ -60,13 +63,32 @@ def save(folder: Path, content: bytes, *, is_sealed: bool) -> tuple[float, float
     return end - begin, end - written, seal
 
 
-def sealed(folder: Path, content: bytes, num_turns: int) -> Save:
+def torch_step() -> Step:
+    """A step of AdamW over a network of 6.3 million parameters, on one thread."""
+    import torch  # noqa: PLC0415 - with --torch alone
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(1024, 1024), torch.nn.GELU())]
+    net, batch = torch.nn.Sequential(*layers), torch.randn(64, 1024)
+    optimizer = torch.optim.AdamW(net.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(batch).square().mean().backward()
+        optimizer.step()
+
+    step()
+    return step
+
+
+def sealed(folder: Path, content: bytes, step: Step) -> Save:
     """Save with a seal, and train on until it is done."""
     stall, call, seal = save(folder, content, is_sealed=True)
     assert seal is not None
     begin, busy, num_steps = time.perf_counter(), time.thread_time(), 0
     while num_steps == 0 or not (seal.manifest or seal.problem):
-        work(num_turns)
+        step()
         num_steps += 1
         if time.perf_counter() - begin > MOST_SECONDS:
             raise TimeoutError(f"the seal takes more than {MOST_SECONDS} s")
@@ -76,12 +98,12 @@ def sealed(folder: Path, content: bytes, num_turns: int) -> Save:
     return Save(stall, call, taken / num_steps, busy / num_steps, num_steps, seal)
 
 
-def plain(folder: Path, content: bytes, num_turns: int, num_steps: int) -> Save:
+def plain(folder: Path, content: bytes, step: Step, num_steps: int) -> Save:
     """Save without a seal, and train on for as many steps."""
     stall, call, _ = save(folder, content, is_sealed=False)
     begin, busy = time.perf_counter(), time.thread_time()
     for _ in range(num_steps):
-        work(num_turns)
+        step()
     taken, busy = time.perf_counter() - begin, time.thread_time() - busy
     return Save(stall, call, taken / num_steps, busy / num_steps, num_steps)
 
@@ -107,6 +129,8 @@ def report(pairs: Sequence[tuple[Save, Save]], num_bytes: int) -> None:
         print(f"  {title:<25} {times} ms with it, {shares(with_it, without)}")
     calls = [one.call_seconds * 1e6 for one, _ in pairs]
     print(f"  the call that seals takes {statistics.median(calls):.0f} us, at most {max(calls):.0f} us, of the stall")
+    extra = [(one.busy_seconds - other.busy_seconds) * one.num_steps for one, other in pairs]
+    print(f"  a seal takes {statistics.median(extra) * 1e3:.0f} processor ms of training in all, while it is hashed")
     each = [one.seal.processor_seconds / gigabytes for one, _ in pairs if one.seal is not None]
     print(f"  hashing takes {statistics.median(each):.2f} processor s/GB, at low priority on one core")
 
@@ -115,22 +139,26 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="fewer and smaller saves")
+    parser.add_argument("--torch", action="store_true", help="train a network with PyTorch")
     parser.add_argument("--directory", help="where to write (default: that for temporary files)")
     options = parser.parse_args()
     num_rounds, num_bytes = (3, 1 << 25) if options.short else (20, 1 << 28)
     print(machine.describe("trainspec-validate"))
-    content, num_turns = os.urandom(num_bytes // NUM_FILES), turns_of_a_step()
-    print(f"steps of about {STEP_SECONDS * 1e3:.0f} ms")
+    content = os.urandom(num_bytes // NUM_FILES)
+    step = torch_step() if options.torch else functools.partial(work, turns_of_a_step())
+    print("steps of PyTorch" if options.torch else f"steps of about {STEP_SECONDS * 1e3:.0f} ms in Python")
+    print(f"load average {os.getloadavg()[0]:.1f} before")
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
         folder = Path(place, "step-1")
-        num_steps = sealed(folder, content, num_turns).num_steps
+        num_steps = sealed(folder, content, step).num_steps
         pairs = []
         for number in range(num_rounds):  # each goes first in turn, for a machine may favour the first or the second
-            before = plain(folder, content, num_turns, num_steps) if number % 2 else None
-            one = sealed(folder, content, num_turns)
-            pairs.append((one, before or plain(folder, content, num_turns, one.num_steps)))
+            before = plain(folder, content, step, num_steps) if number % 2 else None
+            one = sealed(folder, content, step)
+            pairs.append((one, before or plain(folder, content, step, one.num_steps)))
             num_steps = one.num_steps
     report(pairs, num_bytes)
+    print(f"load average {os.getloadavg()[0]:.1f} after")
 
 
 if __name__ == "__main__":

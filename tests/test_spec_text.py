@@ -43,6 +43,12 @@ def test_a_requirement_is_read(tmp_path: Path) -> None:
     assert entry["bad"] == [{"file": "plan.yaml", "text": "parallelism: {data: 3}  # <-- TS-PAR-001\n"}]
 
 
+def test_the_items_of_a_list_keep_their_lines(tmp_path: Path) -> None:
+    listed = GOOD.replace("*Why:*", "One of these:\n\n- a degree, which\n  is long\n- another one\n\n*Why:*")
+    (entry,) = read(tmp_path, listed)
+    assert entry["details"] == "One of these:\n\n- a degree, which is long\n- another one"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -61,6 +61,22 @@ def test_a_recipe_has_the_least_of_both_sizes() -> None:
     assert float(constraint["value"].removeprefix(">= ")) * 0.9 == pytest.approx(wanted, abs=0.01)
 
 
+@pytest.mark.parametrize(("name", "is_spanned"), [("coreweave-h100.yaml", False), ("coreweave-gb200.yaml", True)])
+def test_a_certification_has_the_least_of_both_sizes_without_a_tolerance(name: str, is_spanned: bool) -> None:
+    """A bandwidth between the nodes of one NVLink domain is predicted, so that the program has to use it."""
+    test = predicted(profile(CLUSTERS / name), None, 2)
+    found = yaml.safe_load(run(str(CLUSTERS / name), "--to", "nvcre", "--num-nodes", "2").output)
+    for category in found["spec"]["categories"]:
+        operation = category["variant"].removeprefix("nccl-")
+        wanted = min(test.least[operation, size] for size in SIZES_BYTES) / 1e9
+        value = category["options"]["thresholds"]["busBandwidthGBps"].removeprefix("value >= ")
+        assert float(value) == pytest.approx(wanted, abs=0.01)
+        assert category["options"]["enableMNNVL"] is is_spanned
+        assert (category["options"]["nodesPerJob"], category["domain"]) == (2, "communication")
+        assert category["options"]["gpusPerNode"] == test.num_ranks_per_node
+    assert [one["variant"] for one in found["spec"]["categories"]] == ["nccl-all-reduce", "nccl-all-gather"]
+
+
 def test_slower_links_have_lower_thresholds() -> None:
     fast, slow = (
         predicted(profile(H100, **changes), None, 2).least
@@ -93,7 +109,8 @@ def test_no_figure_where_none_is_predicted(file: str, arguments: tuple[str, ...]
     assert why in result.stderr
 
 
-def test_aicr_is_for_one_maker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["aicr", "nvcre"])
+def test_programs_of_one_maker_are_for_its_accelerators(program: str, tmp_path: Path) -> None:
     text = (
         (CLUSTERS / "zyphra-ibm-mi300x.yaml")
         .read_text(encoding="utf-8")
@@ -102,7 +119,7 @@ def test_aicr_is_for_one_maker(tmp_path: Path) -> None:
     place = tmp_path / "cluster.yaml"
     place.write_text(text, encoding="utf-8")
     assert run(str(place), "--to", "cvs", "--num-nodes", "2").exit_code == 0
-    assert "is not of nvidia" in run(str(place), "--to", "aicr").stderr
+    assert "is not of nvidia" in run(str(place), "--to", program).stderr
 
 
 def test_what_is_there_is_kept(tmp_path: Path) -> None:

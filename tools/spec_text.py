@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -169,6 +169,12 @@ def _split(section: Section, place: str) -> tuple[list[str], dict[str, list[dict
             paragraph.append(line.strip())
             continue
         if paragraph:
-            prose.append(" ".join(paragraph))
+            prose.append(_in_lines(paragraph))
             paragraph = []
     return prose, examples
+
+
+def _in_lines(paragraph: Sequence[str]) -> str:
+    """A paragraph in one line, and each item of a list or row of a table in a line of its own."""
+    starts = ("- ", "| ", "|-")
+    return paragraph[0] + "".join(f"\n{line}" if line.startswith(starts) else f" {line}" for line in paragraph[1:])

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from trainspec_record.printing import neutral, printable
+
 LOGGER = logging.getLogger("trainspec_record")
 """Says each thing once, as a warning; silence it like any logger."""
 MAX_TOLD = 256
+MAX_LETTERS = 2_000
 _told: set[str] = set()
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,7 +23,7 @@ def tell_once(message: str) -> None:
     """Log a warning that was not logged before; after many different ones, nothing."""
     if message not in _told and len(_told) < MAX_TOLD:
         _told.add(message)
-        LOGGER.warning("%s", message)
+        LOGGER.warning("%s", neutral(printable(message[:MAX_LETTERS])))
 
 
 def never_raises(otherwise: U) -> Callable[[Callable[P, T]], Callable[P, T | U]]:

@@ -41,9 +41,13 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     if isinstance(value, Integral):
-        whole = int(value)
-        return whole if -EXACT <= whole <= EXACT else float(whole)
-    return float(value)
+        whole = value = int(value)
+        if -EXACT <= whole <= EXACT:
+            return whole
+    try:
+        return float(value)
+    except OverflowError:  # beyond the largest number of a record, to which it is rounded as any other
+        return math.inf if value > 0 else -math.inf
 
 
 def step(value: Any) -> int | None:

@@ -34,16 +34,21 @@ def newest_by_formats(directory: Path) -> Path | None:
     return next((Path(one.path) for one in judged_newest_first(directory) if not one.faults), None)
 
 
+def run(framework: str, directory: Path) -> str:
+    """Save, or resume where the directory is there; what the program prints."""
+    command = [sys.executable, str(PROGRAMS / "seal_saved.py"), framework, str(directory)]
+    variables = environment(directory.parent)
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("framework", NEEDED)
 def test_the_newest_good_is_the_last_that_is_as_it_was_saved(framework: str, tmp_path: Path) -> None:
     need(*NEEDED[framework])
     directory = tmp_path / "run"
-    command = [sys.executable, str(PROGRAMS / "seal_saved.py"), framework, str(directory)]
-    done = subprocess.run(
-        command, env=environment(tmp_path), capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run(framework, directory)
     newest = newest_good(directory)
     assert newest is not None
     assert step_of(newest) == 20
@@ -64,3 +69,4 @@ def test_the_newest_good_is_the_last_that_is_as_it_was_saved(framework: str, tmp
     assert step_of(newest_good(directory)) == step_of(newest_by_formats(directory)) == 10
     largest.unlink()
     assert step_of(newest_good(directory)) == 10
+    assert "resumed from step 10\n" in run(framework, directory)

@@ -142,7 +142,7 @@ def _accept(_files: Files, dice: random.Random) -> list[str]:
 
 def _thresholds(files: Files, dice: random.Random) -> list[str]:
     cluster = f"tree/{'cluster.yaml' if 'cluster.yaml' in files else min(files)}"
-    return ["thresholds", cluster, "--to", dice.choice(("aicr", "cvs")), "--num-nodes", "2"]
+    return ["thresholds", cluster, "--to", dice.choice(("aicr", "cvs", "nvcre")), "--num-nodes", "2"]
 
 
 def _gated(files: Files, dice: random.Random) -> list[str]:

@@ -98,6 +98,30 @@ def test_a_table_with_the_lines_of_the_library() -> None:
     assert len(value(fragment, "measurements")) == 2
 
 
+INFO = "node-1:64904:64904 [1] NCCL INFO AllReduce: opCount 0 count 2097152 datatype 7"
+
+
+def test_rows_with_lines_of_the_library_in_their_middle() -> None:
+    """With NCCL_DEBUG=INFO the library prints between the parts of a row, which are flushed one by one."""
+    row = "  1073741824     268435456     float     sum      -1" + "   5368.7  200.00  375.00      {}" * 2
+    row = row.format(0, 3)
+    first, second, third = row[:53], row[53:83], row[83:]
+    cut = f"{first}{INFO}\n{INFO}\n{second}{INFO}\n{INFO}\n{third}"
+    whole, apart = (value(one, "measurements", 1) for one in (read(fixture("all_reduce.out")), changed((row, cut))))
+    assert {**whole, "source": None} == {**apart, "source": None}
+    assert apart["source"]["reference"] == "changed.out:27"
+    unended = changed((row, f"{first}{INFO}\n{second}"))
+    assert len(value(unended, "measurements")) == 1
+    assert "left out: line 27: cut by other lines" in told(unended)
+
+
+def test_a_table_whose_rows_are_all_odd() -> None:
+    text = fixture("all_reduce.out").text
+    odd = "".join(line.replace(" -1 ", " -1 odd ") for line in text.splitlines(keepends=True))
+    with pytest.raises(ForeignFormatError, match="of which no row can be read: line 26: 14 values for 13 columns"):
+        read(ForeignText("odd.out", odd))
+
+
 def test_a_run_that_ended_before_it_measured() -> None:
     head = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
     with pytest.raises(ForeignFormatError, match="a table without a row"):

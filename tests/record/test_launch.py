@@ -214,6 +214,22 @@ def test_signals_go_on_to_the_command(tmp_path: Path, number: signal.Signals) ->
     assert finish(process)[0] == 40 + number
 
 
+def test_a_launcher_that_was_suspended_follows_its_command_to_the_end(tmp_path: Path) -> None:
+    """The stop is longer than a wait of the launcher with a time limit would be."""
+    script = (
+        "import pathlib, time\nprint('ready', flush=True)\n"
+        "while not pathlib.Path('go').exists(): time.sleep(0.05)\nraise SystemExit(7)"
+    )
+    process = start("--run", "r", "--", PYTHON, "-c", script, cwd=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)
+    process.send_signal(signal.SIGCONT)
+    (tmp_path / "go").touch()
+    assert finish(process)[0] == 7
+
+
 def test_a_command_that_ends_by_a_signal_ends_the_launcher_by_it(tmp_path: Path) -> None:
     process = start("--run", "r", "--", PYTHON, "-c", "print('ready', flush=True); input()", cwd=tmp_path)
     assert process.stdout is not None

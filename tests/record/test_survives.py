@@ -294,3 +294,23 @@ def test_a_counter_that_no_record_can_hold_is_not_taken_over(folder: Path) -> No
         file.write('{"k":"m","time_us":1,"seq":9,"m":{"train.step.count":6,"train.token.count{x\\u0001}":5}}\n')
     train(6, 8)
     assert values(folder / "job.1.jsonl", "train.step.count")[-1] == 8
+
+
+def test_a_number_beyond_a_double_is_an_infinite_one(folder: Path) -> None:
+    with trainspec_record.run() as run, run.step(0):
+        run.log(loss=-(10**400))
+    assert '"-Inf"' in "".join(path.read_text() for path in folder.rglob("*.jsonl"))
+
+
+def test_a_warning_is_nothing_that_a_build_obeys(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with trainspec_record.run() as run:
+        run.log({"##[error]name": 1.0})
+        run.event("##vso[task.x]name", {})
+        run.log({"x\n::error::name" + "x" * 100_000: 1.0})
+    assert len(caplog.messages) == 3
+    for line in caplog.messages:
+        assert not line.startswith("::")
+        assert "##[" not in line
+        assert "##vso[" not in line
+        assert "\n" not in line
+        assert len(line) < 10_000

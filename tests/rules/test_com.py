@@ -341,7 +341,7 @@ def test_parameters(findings: Findings, method: str, keys: dict[str, Any], place
         ("one-bit", {"error_feedback": True}, None),
         ("sign", {}, "method"),
         ("power-sgd", {}, "method"),
-        ("top-k", {"error_feedback": True, "unbiased": True}, "unbiased"),
+        ("top-k", {"error_feedback": True, "unbiased": True}, None),
         ("quantised", {"unbiased": True}, None),
         ("quantised", {"unbiased": False}, "method"),
         ("int4", {}, None),
@@ -351,6 +351,14 @@ def test_parameters(findings: Findings, method: str, keys: dict[str, Any], place
 def test_feedback(findings: Findings, method: str, keys: dict[str, Any], place: str | None) -> None:
     found = of(findings(plan=compress(method, **keys)), "TS-COM-016")
     assert found == ({f"{AT}.compression.{place}"} if place else set())
+
+
+@pytest.mark.parametrize(
+    ("method", "unbiased", "is_wrong"), [("top-k", True, True), ("top-k", False, False), ("quantised", True, False)]
+)
+def test_bias(findings: Findings, method: str, unbiased: bool, is_wrong: bool) -> None:
+    found = of(findings(plan=compress(method, error_feedback=True, unbiased=unbiased)), "TS-COM-034")
+    assert found == ({f"{AT}.compression.unbiased"} if is_wrong else set())
 
 
 @pytest.mark.parametrize(
@@ -418,6 +426,11 @@ def test_casts_and_sums(findings: Findings) -> None:
     assert of(findings(plan=plan), "TS-COM-020") == set()
     assert of(findings(plan=compress("fp16", wire_ratio=2)), "TS-COM-020") == {f"{AT}.compression.method"}
     assert of(findings(plan=compress("bf16", wire_ratio=2, axis="tensor")), "TS-COM-020") == set()
+    for algorithm, places in {"ring": {f"{AT}.compression.method"}, "in-network-tree": set()}.items():
+        plan = compress("bf16", wire_ratio=2)
+        rows = [{"operation": "reduce-scatter", "axis": "data", "algorithm": algorithm}]
+        plan["communication"]["collectives"] = rows
+        assert of(findings(plan=plan), "TS-COM-020") == places
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ MORE_ROOM: dict[tuple[str, str], str] = {
     **{(identifier, "fabrics.0.tiers"): AT_AN_END for identifier in ("TS-TOP-011", "TS-TOP-022")},
     **{(identifier, "batch.ramp"): AT_AN_END for identifier in ("TS-BAT-007", "TS-BAT-009")},
     **{(identifier, "tiers"): LACKED for identifier in ("TS-CKP-019", "TS-CKP-023")},
-    **{(identifier, "detection"): LACKED for identifier in ("TS-CKP-038", "TS-CKP-039", "TS-CKP-043", "TS-CKP-108")},
+    **{(identifier, "detection"): LACKED for identifier in ("TS-CKP-038", "TS-CKP-039", "TS-CKP-043")},
     **{(identifier, "communication.collectives"): LACKED for identifier in ("TS-COM-010", "TS-COM-020")},
     ("TS-MEM-010", "storage_targets"): LACKED,
     ("TS-CKP-113", "tiers"): FULLER,

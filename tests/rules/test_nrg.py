@@ -43,6 +43,12 @@ def test_each_method_has_a_cadence_of_its_own(findings, verdict) -> None:
     assert verdict("TS-NRG-017", plan=energy(method="sampled")) is Verdict.NOT_APPLICABLE
 
 
+@pytest.mark.parametrize(("identity", "moves"), [("pci-address", False), ("index", True)])
+def test_a_meter_is_tied_to_what_no_mask_renumbers(findings, identity, moves) -> None:
+    found = findings(plan=energy(device_identity=identity), select=("TS-NRG-007",))
+    assert found == ({("TS-NRG-007", "energy.device_identity")} if moves else set())
+
+
 @pytest.mark.parametrize("requirement", [f"TS-NRG-{n:03}" for n in (2, 3, 5, 6, 7, 8, 17)])
 def test_an_estimate_is_not_measured(verdict, requirement) -> None:
     assert verdict(requirement, plan=energy(method="estimated")) is Verdict.NOT_APPLICABLE

@@ -151,7 +151,13 @@ CASES: list[tuple[str, str, set[str]]] = [
     ),
     # hardware utilisation: PaLM's pair, MosaicML's exact four thirds
     ("TS-PAR-029", perf("model_flops_utilisation: 0.462, hardware_flops_utilisation: 0.578"), set()),
-    ("TS-PAR-029", perf("model_flops_utilisation: 0.4125, hardware_flops_utilisation: 0.55"), set()),
+    ("TS-PAR-029", perf("model_flops_utilisation: 0.40, hardware_flops_utilisation: 0.66"), set()),
+    ("TS-PAR-053", perf("model_flops_utilisation: 0.4125, hardware_flops_utilisation: 0.55"), set()),
+    (
+        "TS-PAR-053",
+        perf("model_flops_utilisation: 0.40, hardware_flops_utilisation: 0.66"),
+        {f"{F}.hardware_flops_utilisation"},
+    ),
     (
         "TS-PAR-029",
         perf("model_flops_utilisation: 0.41, hardware_flops_utilisation: 0.40"),
@@ -230,6 +236,7 @@ def test_the_help_says_which_peak_is_likely_wrong(helps: Callable[..., list[str]
         ("TS-PAR-024", perf("model_flops_per_second: 1e15")),
         ("TS-PAR-028", perf("model_flops_utilisation: 0.4")),
         ("TS-PAR-029", perf("model_flops_utilisation: 0.4")),
+        ("TS-PAR-053", perf("model_flops_utilisation: 0.4")),
         ("TS-PAR-050", perf("hardware_flops_utilisation: 0.4, flops_convention: megatron-2021-hardware")),
         ("TS-PAR-032", "job: null"),
     ],

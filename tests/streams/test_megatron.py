@@ -285,3 +285,35 @@ def test_an_evaluation_of_gpt_neox() -> None:
     text = " validation results at iteration 20 | lm_loss value: 6.5E+00 | lm_loss_ppl value: 6.6E+02 | \n"
     found = read_text(line(10, "lm loss: 2.5E+00") + line(20, "lm loss: 2.5E+00") + text)
     assert found.values(EVALUATED.format("validation")) == [6.5]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[default] Worker group FAILED. 2/3 attempts left; will restart worker group\n",
+        "  restart_count=1\n",
+        "[rank_monitor] restarting the training processes of this node\n",
+        "resuming from the checkpoint of iteration 20\n",
+    ],
+)
+def test_a_restart_that_is_announced_begins_an_attempt(tmp_path: Path, said: str) -> None:
+    step = "[2026-01-31 12:{:02d}:{:02d}] "
+
+    def lines(first: int, last: int, after: int) -> str:
+        return "".join(
+            line(
+                n,
+                "elapsed time per iteration (ms): 2000.0",
+                f"lm loss: {9 - n / 99 - after / 9e3:.6E}",
+                before=step.format(*divmod(2 * n + after, 60)),
+            )
+            for n in range(first, last)
+        )
+
+    before, again = lines(1, 31, 0), lines(21, 61, 120)
+    path = tmp_path / "a.log"
+    path.write_text(before + said + again)
+    assert [each.att for each in read_text(path.read_text()).heads] == [0, 1]
+    assert "TS-TEL-024" not in {finding.requirement for finding in validate([str(path)]).findings}
+    path.write_text(before + again)
+    assert [each.att for each in read_text(path.read_text()).heads] == [0]

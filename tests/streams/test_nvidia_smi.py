@@ -15,7 +15,7 @@ from tests.node_reports import smi
 from trainspec_validate import validate
 from trainspec_validate.cli.toolbox import PROGRAM, command
 from trainspec_validate.pipeline.acceptance_runs import run_stream
-from trainspec_validate.telemetry.formats.format import detect, detect_beyond
+from trainspec_validate.telemetry.formats.detection import detect, detect_beyond
 
 THIRD = "GPU-00000000-0000-0000-0000-000000000020"
 """The GPU that is odd in reports of `smi`."""

@@ -11,7 +11,7 @@ from reading import Result, read_bytes, read_text
 
 from trainspec_validate import Severity
 from trainspec_validate.pipeline.validation import validate
-from trainspec_validate.telemetry.formats.format import detect_beyond
+from trainspec_validate.telemetry.formats.detection import detect_beyond
 
 SECOND = 1_000
 

@@ -51,8 +51,9 @@ HIDDEN_SIDEBAR = re.compile(
 IDLE = re.compile(
     r'<meta name="generator"[^>]*>|<footer class="md-footer"><div class="md-footer-meta md-typeset">'
     r'<div class="md-footer-meta__inner md-grid"><div class="md-copyright"></div></div></div></footer>'
+    r'| title="(?P<label>[^"]*)"(?= class="[^"]*md-logo" aria-label="(?P=label)")'
 )
-"""The names of the makers of a page, and a footer without words."""
+"""The names of the makers of a page, a footer without words, and a title that repeats the label of a link."""
 DESCRIPTION = re.compile(r'<meta name="description"[^>]*>')
 IMPLIED_ENDS = tuple(
     re.compile(rf"</(?:{tags})>(?=<(?:{followers})\b)")

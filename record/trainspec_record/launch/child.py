@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 FORWARDED = frozenset(
     {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT}
@@ -13,8 +15,6 @@ FORWARDED = frozenset(
 SENT_BY_KERNEL = 0x80
 """`si_code` of what a terminal sends; it goes to the command too, which is in the same group."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-LOOK_SECONDS = 1.0
-"""How often the command is looked at: another thread of this process may take the signal that it has ended."""
 
 
 def run_child(words: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -35,6 +35,9 @@ def run_child(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _follow(child: int, watched: set[signal.Signals]) -> int:
+    if hasattr(os, "waitid"):
+        with suppress(RuntimeError):  # below a limit of threads the signal of the kernel has to do
+            threading.Thread(target=_announce, args=(child, threading.get_ident()), daemon=True).start()
     while True:
         number, is_sent_to_all = _next_signal(watched)
         if number == signal.SIGCHLD:
@@ -45,11 +48,21 @@ def _follow(child: int, watched: set[signal.Signals]) -> int:
             os.kill(child, number)
 
 
+def _announce(child: int, follower: int) -> None:
+    """Send a thread `SIGCHLD` at the end of a command: another thread of this process may take that of the kernel."""
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    with suppress(ProcessLookupError):
+        signal.pthread_kill(follower, signal.SIGCHLD)
+
+
 def _next_signal(watched: set[signal.Signals]) -> tuple[int, bool]:
-    """The next signal, and whether a terminal sent it to the whole group; after a time without one, `SIGCHLD`."""
-    if hasattr(signal, "sigtimedwait"):
-        found = signal.sigtimedwait(watched, LOOK_SECONDS)
-        return (found.si_signo, found.si_code == SENT_BY_KERNEL) if found else (signal.SIGCHLD, False)
+    """The next signal, and whether a terminal sent it to the whole group.
+
+    There is no time limit: when one is over while the process is stopped, Python gives a signal that nobody sent.
+    """
+    if hasattr(signal, "sigwaitinfo"):
+        found = signal.sigwaitinfo(watched)
+        return found.si_signo, found.si_code == SENT_BY_KERNEL
     number = signal.sigwait(watched)  # macOS tells no sender
     return number, number in {signal.SIGINT, signal.SIGQUIT} and os.isatty(0)
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from trainspec_validate.interop import gpu_diagnostics, gpu_report, machine_benchmarks
+from trainspec_validate.interop import amd_errors, gpu_diagnostics, gpu_report, link_counters, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
@@ -80,7 +80,7 @@ def _failed_test(text: str) -> Facts:
 
 
 def _nvlink(text: str) -> Facts:
-    """The states of links of `nvidia-smi nvlink --status`.
+    """The states of links of `nvidia-smi nvlink --status`, without what `--errorcounters` prints.
 
     Raises:
         ForeignFormatError: the last GPU has fewer lines than the others, so that a part of the output is lost.
@@ -88,7 +88,7 @@ def _nvlink(text: str) -> Facts:
     devices: list[Facts] = []
     num_links: list[int] = []
     unread: list[str] = []
-    for line in text.split("\n"):
+    for line in _without_counters(text):
         if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
             devices.append({"name": gpu["uuid"]})
             num_links.append(0)
@@ -97,6 +97,8 @@ def _nvlink(text: str) -> Facts:
             unread += _take_link(devices[-1], link["link"], link["state"])
         elif devices and _NVLINK_NONE in line.lower():
             devices[-1]["num_active_links"], num_links[-1] = 0, max(num_links)
+    if not devices:
+        return {}
     if num_links[-1] < max(num_links):
         message = f"is cut off: {num_links[-1]} links of the last GPU are listed, of others {max(num_links)}"
         raise ForeignFormatError(message, help=_WHOLE)
@@ -107,6 +109,45 @@ def _nvlink(text: str) -> Facts:
             del device["num_active_links"]
     # of all GPUs, or of the one that it was asked for
     return {"devices": devices[:_MAX_DEVICES], "unread": unread}
+
+
+def _without_counters(text: str) -> Iterator[str]:
+    """The lines of a text but for GPUs that are followed by counters, and these."""
+    gpu = ""
+    for line in text.split("\n"):
+        if link_counters.is_counter(line):
+            gpu = ""
+            continue
+        if gpu and line.strip():
+            yield gpu
+            gpu = ""
+        if _NVLINK_GPU.match(line[:_MAX_LINE]):
+            gpu = line
+        else:
+            yield line
+    if gpu:
+        yield gpu
+
+
+def _counters(text: str) -> Facts:
+    """The counters of links of `nvidia-smi nvlink --errorcounters`.
+
+    Raises:
+        ForeignFormatError: the last GPU has fewer counters than the others, or the last one may lack digits.
+    """
+    found: dict[str, link_counters.Counters] = {}
+    device, line = "", ""
+    for line in text.split("\n"):
+        if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
+            device = gpu["uuid"]
+        elif device and link_counters.is_counter(line):
+            found.setdefault(device, link_counters.Counters(device)).take(line)
+    numbers = [counters.num_taken for counters in found.values()]
+    if numbers and (numbers[-1] < max(numbers) or link_counters.is_counter(line)):
+        message = f"is cut off: {numbers[-1]} counters of the last GPU are listed, of others {max(numbers)}"
+        raise ForeignFormatError(message, help=_WHOLE)
+    each = [counters.facts() for counters in list(found.values())[:_MAX_DEVICES]]
+    return {key: [one for facts in each for one in facts[key]] for key in ("devices", "unread")}
 
 
 def _take_link(device: Facts, link: str, state: str) -> Iterator[str]:
@@ -235,6 +276,8 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
+    (lambda text: bool(_NVLINK_GPU.search(text)), _counters),
+    (amd_errors.is_metric, amd_errors.read),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (gpu_diagnostics.is_table, gpu_diagnostics.read),
     (has_table, _benchmarks),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trainspec_validate._version import __version__
 from trainspec_validate.documents.types import ClusterProfile
+from trainspec_validate.documents.types.hardware import NodeGroup
 from trainspec_validate.performance.costs.collective_libraries import LIBRARIES
 from trainspec_validate.performance.costs.collectives import best
 from trainspec_validate.performance.costs.network import Network
@@ -47,6 +48,8 @@ class Test:
     vendor: str
     num_nodes: int
     num_ranks_per_node: int
+    spans_nodes: bool
+    """Whether links between accelerators leave the node."""
     least: Mapping[tuple[str, int], float]
     """Bytes per second by operation and message size: nine of ten held-out measurements were above."""
     notes: tuple[str, ...]
@@ -100,9 +103,15 @@ def predicted(cluster: ClusterProfile, node_group: str | None, num_nodes: int | 
         vendor=accelerator.vendor or accelerator.model.split("-")[0],
         num_nodes=used,
         num_ranks_per_node=nodes.ranks_per_node,
+        spans_nodes=_spans_nodes(nodes.group),
         least=_least(network),
         notes=(note,) if note else (),
     )
+
+
+def _spans_nodes(group: NodeGroup) -> bool:
+    domain = group.scale_up.domain_num_accelerators if group.scale_up is not None else None
+    return domain is not None and domain > group.num_accelerators_per_node
 
 
 def _least(network: Network) -> dict[tuple[str, int], float]:
@@ -151,8 +160,7 @@ def _aicr(test: Test) -> str:
     """The section `validation` of a recipe, or of `spec` in an overlay."""
     if test.num_nodes < 2:
         raise NotPredictable("aicr measures between nodes; ask for two or more")
-    if test.vendor != "nvidia":
-        raise NotPredictable(f"aicr measures with NCCL; node group {test.node_group} is not of nvidia")
+    _refuse_others("aicr", test)
     least = min(rate for (operation, _), rate in test.least.items() if operation == "all-reduce")
     lines = [
         f"# {_origin(test)}; aicr accepts 10 % less than the value.",
@@ -166,6 +174,33 @@ def _aicr(test: Test) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def _nvcre(test: Test) -> str:
+    """The categories of a Certification, which compares the highest bus bandwidth of all sizes without a tolerance.
+
+    Fields: NVIDIA/cluster-readiness-engine@00992e28:api/v1alpha1/certification_types.go, CategoryOptions.
+    """
+    _refuse_others("nvcre", test)
+    lines = [f"# {_origin(test)}.", "spec:", "  categories:"]
+    for operation in ("all-reduce", "all-gather"):
+        least = min(rate for (kind, _), rate in test.least.items() if kind == operation)
+        lines += [
+            "    - domain: communication",
+            f"      variant: nccl-{operation}",
+            "      options:",
+            f"        nodesPerJob: {test.num_nodes}",
+            f"        gpusPerNode: {test.num_ranks_per_node}",
+            f"        enableMNNVL: {str(test.spans_nodes).lower()}",
+            "        thresholds:",
+            f'          busBandwidthGBps: "value >= {_gigabytes(least, 1)}"',
+        ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _refuse_others(program: str, test: Test) -> None:
+    if test.vendor != "nvidia":
+        raise NotPredictable(f"{program} measures with NCCL; node group {test.node_group} is not of nvidia")
+
+
 def _origin(test: Test) -> str:
     shape = f"{test.num_nodes} node{'s' if test.num_nodes > 1 else ''} of {test.num_ranks_per_node} ranks"
     return f"trainspec {__version__}: least bus bandwidths in GB/s predicted for {shape}, {test.cluster}"
@@ -174,4 +209,5 @@ def _origin(test: Test) -> str:
 PROGRAMS = {
     "aicr": Program("section `validation` of a recipe of NVIDIA's aicr (bc05c6b8)", _aicr),
     "cvs": Program("sections of rccl_config.json of AMD's Cluster Validation Suite (dddd9143)", _cvs),
+    "nvcre": Program("categories of a Certification of NVIDIA's Cluster Readiness Engine (00992e28)", _nvcre),
 }

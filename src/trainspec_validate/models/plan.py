@@ -113,8 +113,8 @@ class Energy(DocumentPart):
     """Share of devices and time that is covered."""
     missing_samples: Literal["null", "zero", "last-value"] | None = None
     """Value that a missing sample is recorded as."""
-    device_identity: Literal["uuid", "serial", "index"] | None = None
-    """How a meter is tied to its device."""
+    device_identity: Literal["uuid", "serial", "pci-address", "index"] | None = None
+    """How a meter is tied to its device; a PCI address together with the name of its host."""
     counter_resets: Literal["declared", "undeclared", "none"] | None = None
     """Whether a falling counter is explained."""
     expected_joules_per_token: Annotated[float, Meta(gt=0, le=1e6)] | None = None

@@ -277,7 +277,8 @@ def _looked_further(file: File, start: bytes) -> Source | None:
     """A log whose first record comes after more output of other programs than the start of a file; None otherwise."""
     if len(start) < _START_BYTES or is_document_name(file.name):
         return None
-    from trainspec_validate.telemetry.formats.format import FORMATS, detect_beyond  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.detection import detect_beyond  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.format import FORMATS  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import pieces_of  # noqa: PLC0415 - start-up
 
     first = FORMATS.get(_format_of(file.name, start))
@@ -427,7 +428,7 @@ def _format_of(name: str, start: bytes) -> str:
     """The format of a stream that starts so; empty where it is none."""
     if is_document_name(name) and start.removeprefix(_ORDER_MARK).lstrip()[:1] not in _OPENING:
         return ""
-    from trainspec_validate.telemetry.formats.format import detect as format_of  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.detection import detect as format_of  # noqa: PLC0415 - start-up
 
     found = format_of(start)
     if found is None or (found.name == _CRASH and not _is_output(name)):

@@ -359,7 +359,7 @@ def _stream_reason(file: Path) -> str:
         return ""
     if stem == file.name and file.suffix not in _ODD_SUFFIXES:
         return _log_reason(file)
-    from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.detection import detect  # noqa: PLC0415 - start-up
     from trainspec_validate.telemetry.formats.source import SourceError, head_of, is_compressed  # noqa: PLC0415 - start-up
 
     try:
@@ -374,7 +374,7 @@ def _stream_reason(file: Path) -> str:
 
 def _log_reason(file: Path) -> str:
     """Why a text under the name of no log is left out that holds one; empty for anything else."""
-    from trainspec_validate.telemetry.formats.format import detect  # noqa: PLC0415 - start-up
+    from trainspec_validate.telemetry.formats.detection import detect  # noqa: PLC0415 - start-up
 
     try:
         with open_regular(file) as opened:

@@ -52,6 +52,9 @@ _FAULTS = {
     "fabric:not-started": "not registered with the NVLink fabric, so that no program starts; see the Fabric Manager",
     "fabric:unhealthy": "the NVLink fabric is degraded",
     "mig:enabled": "divided into instances (MIG), which have no NVLink",
+    "nvlink:recovery": "the link lost its connection and recovered; reseat the board, and run its diagnostics",
+    "nvlink:recovery-failed": "the link did not recover; reset the GPU, and exchange the board where it stays so",
+    "ras:uncorrectable": "errors that the GPU could not correct since its driver was loaded; reset it, and test it",
     "driver:unknown-error": "the driver cannot read values of the GPU",
     "driver:gpu-is-lost": "the GPU does not answer the driver",
     "pcie:fatal": "a fatal error of its PCIe link; reseat it, and compare settings of the firmware",
@@ -60,7 +63,7 @@ _FAULTS = {
     "processor:uncorrected": "a machine check that was not corrected; see the log of the firmware",
     "firmware:fatal": "the firmware reported a fatal error of the hardware; see its log",
 }
-"""What a fault of `nvidia-smi -q` or of the kernel means."""
+"""What a fault of `nvidia-smi`, `amd-smi` or of the kernel means, by its first word."""
 
 Placed = tuple[int, NodeObservation, NodeGroup | None]
 
@@ -263,7 +266,8 @@ def _device(
         known = xid(fault)
         if _counts(fault):
             told = f" ({known.title}; NVIDIA: {known.words or 'no action is named'})" if known is not None else ""
-            told = told or (f" ({_FAULTS[fault]})" if fault in _FAULTS else "")
+            words = _FAULTS.get(fault.partition(" ")[0])
+            told = told or (f" ({words})" if words is not None else "")
             yield Violation(at(cluster, *place, "faults", k), f"{name}: {fault}{told}", "a device without faults")
 
 

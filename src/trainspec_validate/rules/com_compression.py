@@ -20,6 +20,7 @@ from trainspec_validate.rules.com import FORMAT_BYTES, communication
 BIASED = frozenset({"power-sgd", "top-k", "one-bit", "sign"})
 """Compressors whose expectation is not their input, whatever their parameters."""
 CASTS = frozenset({"fp16", "bf16"})
+IN_NETWORK = ("in-network", "in-network-tree")
 WIRE_BITS = {"fp16": 16, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4, "one-bit": 1, "sign": 1}
 LOW_RANK_START = frozenset({"power-sgd", "one-bit"})
 """Compressors that learn from the first dense steps."""
@@ -58,9 +59,6 @@ def compressor_parameters(plan: TrainingPlan) -> Iterator[Violation]:
 def error_feedback(plan: TrainingPlan) -> Iterator[Violation]:
     """Biased compressors feed back what they did not send."""
     found = _compression(plan)
-    if found.method in BIASED and found.unbiased:
-        message = f"{found.method} is biased, whatever its parameters"
-        yield Violation(at(plan, *BASE, "unbiased"), message, "leave the key out, or set unbiased: false")
     biased = found.method in BIASED or (found.unbiased is False and found.method not in CASTS)
     if biased and not found.error_feedback:
         yield Violation(
@@ -68,6 +66,17 @@ def error_feedback(plan: TrainingPlan) -> Iterator[Violation]:
             f"{found.method} is biased, and what it does not send is lost",
             "set error_feedback: true",
         )
+
+
+@rule("TS-COM-034")
+def compressor_bias(plan: TrainingPlan) -> Iterator[Violation]:
+    """A biased compressor is not called unbiased."""
+    found = _compression(plan)
+    if found.unbiased is None:
+        raise NotApplicable("the plan does not state whether the compressor is biased")
+    if found.method in BIASED and found.unbiased:
+        message = f"{found.method} is biased, whatever its parameters"
+        yield Violation(at(plan, *BASE, "unbiased"), message, "leave the key out, or set unbiased: false")
 
 
 @rule("TS-COM-017")
@@ -146,16 +155,18 @@ def _most_ratio(plan: TrainingPlan, found: Compression) -> float | None:
 
 @rule("TS-COM-020")
 def compressed_reduction(plan: TrainingPlan) -> Iterator[Violation]:
-    """Gradients that are cast for the wire are summed in that format, unless ranks first exchange them."""
+    """Gradients that are cast for the wire are summed in that format, but for an exchange or switches that add."""
     found = _compression(plan)
     if found.method not in CASTS or found.axis != "data":
         raise NotApplicable("gradients are not cast to a format that the network sums")
-    exchanged = any(row.axis == "data" and row.operation == "all-to-all" for row in communication(plan).collectives)
-    if plan.precision.reduction != found.method and not exchanged:
+    rows = [row for row in communication(plan).collectives if row.axis == "data"]
+    sums_at_once = any(row.operation == "all-to-all" or row.algorithm in IN_NETWORK for row in rows)
+    if plan.precision.reduction != found.method and not sums_at_once:
         yield Violation(
             at(plan, *BASE, "method"),
             f"gradients travel as {found.method}, but are said to be summed in {plan.precision.reduction}",
-            f"set precision.reduction: {found.method}, or list the all-to-all that exchanges them first",
+            f"set precision.reduction: {found.method}, or list the all-to-all that exchanges them first, or the "
+            f"algorithm of the switches that add them: {' or '.join(IN_NETWORK)}",
             related=((at(plan, "precision", "reduction"), plan.precision.reduction),),
         )
 

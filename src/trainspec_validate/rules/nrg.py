@@ -127,7 +127,7 @@ def device_identity(plan: TrainingPlan) -> Iterator[Violation]:
         yield Violation(
             at(plan, "energy", "device_identity"),
             "meters are tied to devices by index, which a visibility mask renumbers",
-            "set device_identity to uuid or serial",
+            "set device_identity to uuid, serial or pci-address",
         )
 
 

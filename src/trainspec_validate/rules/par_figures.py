@@ -411,21 +411,32 @@ def model_convention(plan: TrainingPlan) -> Iterator[Violation]:
 
 @rule("TS-PAR-029")
 def hardware_utilisation(plan: TrainingPlan) -> Iterator[Violation]:
-    """Hardware utilisation is between model utilisation and what full recomputation can add."""
-    performance = _performance(plan)
-    model, hardware = performance.model_flops_utilisation, performance.hardware_flops_utilisation
-    if model is None or hardware is None or performance.flops_convention == HARDWARE_CONVENTION:
-        raise NotApplicable("the plan does not give both utilisations")
-    slack = UTILISATION_TOLERANCE[performance.kind]
+    """Hardware utilisation is at least model utilisation."""
+    model, hardware, slack = _both_utilisations(plan)
     if hardware < model - slack:
         yield Violation(
             at(plan, "performance", "hardware_flops_utilisation"),
             f"hardware utilisation {percent(hardware)} is below model utilisation {percent(model)}",
             "operations done include those of the model",
         )
-    elif hardware > model * RECOMPUTE_BOUND + slack:
+
+
+@rule("TS-PAR-053")
+def recomputed_utilisation(plan: TrainingPlan) -> Iterator[Violation]:
+    """Hardware utilisation exceeds model utilisation by what one recomputation of every layer adds, at most."""
+    model, hardware, slack = _both_utilisations(plan)
+    if hardware > model * RECOMPUTE_BOUND + slack:
         yield Violation(
             at(plan, "performance", "hardware_flops_utilisation"),
             f"hardware utilisation {percent(hardware)} is {hardware / model:.2f} times model utilisation",
-            f"recomputing everything gives at most {percent(model * RECOMPUTE_BOUND)}",
+            f"recomputing everything once gives at most {percent(model * RECOMPUTE_BOUND)}",
         )
+
+
+def _both_utilisations(plan: TrainingPlan) -> tuple[float, float, float]:
+    """Model and hardware utilisation, and how far rounding moves them."""
+    performance = _performance(plan)
+    model, hardware = performance.model_flops_utilisation, performance.hardware_flops_utilisation
+    if model is None or hardware is None or performance.flops_convention == HARDWARE_CONVENTION:
+        raise NotApplicable("the plan does not give both utilisations")
+    return model, hardware, UTILISATION_TOLERANCE[performance.kind]

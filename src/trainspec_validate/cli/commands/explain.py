@@ -67,7 +67,8 @@ def _page(entry: Requirement, index: Index, *, bold: bool) -> Iterator[str]:
         yield f"Before: {', '.join(entry.former_names)}"
     yield ""
     for paragraph in (entry.statement, *filter(None, entry.details.split("\n\n"))):
-        yield from _WRAPPER.wrap(paragraph)
+        for line in paragraph.split("\n"):
+            yield from _WRAPPER.wrap(line)
         yield ""
     yield from _WRAPPER.wrap(f"Why: {entry.why}")
     for title, examples in (("Bad", entry.bad), ("Good", entry.good)):

@@ -10,7 +10,7 @@ import click
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
 
-_PROGRAMS = ("aicr", "cvs")
+_PROGRAMS = ("aicr", "cvs", "nvcre")
 """Of `interop.thresholds`, named here so that --help loads nothing."""
 
 
@@ -42,8 +42,8 @@ def command(  # noqa: PLR0913
 ) -> None:
     """Write the least bus bandwidths that are predicted for a cluster, as thresholds of a program that measures them.
 
-    aicr is NVIDIA's AI Cluster Runtime, cvs AMD's Cluster Validation Suite. Both take a section of their own
-    configuration, and both subtract a tolerance, which the figures make up for.
+    aicr is NVIDIA's AI Cluster Runtime, nvcre its Cluster Readiness Engine, cvs AMD's Cluster Validation Suite. Each
+    takes a section of its own configuration. aicr and cvs subtract a tolerance, which the figures make up for.
     """
     from trainspec_validate.cli.commands import files  # noqa: PLC0415 - `--help` goes without
     from trainspec_validate.interop.thresholds import PROGRAMS, NotPredictable, predicted  # noqa: PLC0415

@@ -33,6 +33,9 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?")
 _MEASURED = frozenset({"time", "algbw", "busbw"})
 _TYPE = re.compile(r"(?:u?int(?:8|32|64)|half|float|double|bfloat16|bf16|fp?8\w{0,8}|float8\w{0,8})")
 """Names of data types. Source: NVIDIA/nccl-tests, src/common.cu; ROCm/rccl-tests, src/common.cu."""
+_LOG = re.compile(r"(?:\[?[A-Za-z][\w.\-]{0,200}:\d{1,9}:\d{1,9} \[\d{1,4}\] )NCCL [A-Z]{4,7} .*")
+"""What the library writes with NCCL_DEBUG=INFO, also into the middle of a row, whose parts are flushed one by one."""
+_CELL = re.compile(r"-?\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?|N/A|-")
 _MAX_SHOWN = 40
 _FACTOR_TOLERANCE = 0.005
 _LEAST_PRINTED = 4.0
@@ -79,9 +82,37 @@ def has_table(text: str) -> bool:
     return bool(_HEAD.search(text))
 
 
+@dataclass(slots=True)
+class _Cut:
+    """A row whose parts have lines of the library between them."""
+
+    line: int = 0
+    cells: list[str] = field(default_factory=list)
+
+    def take(self, number: int, line: str, columns: Sequence[str]) -> tuple[int, list[str]]:
+        """The first line and the cells of a row that is whole by this line, or the line itself where it is no part."""
+        rest = _LOG.sub("", line)
+        cells = rest.split()
+        if not self.cells and rest != line and len(cells) > columns.index("type") and cells[0].isdecimal():
+            self.line = number
+        elif not self.cells or not all(map(_CELL.fullmatch, cells)):
+            return number, line.split()
+        self.cells += cells
+        if len(self.cells) < len(columns):
+            return number, []
+        whole, self.cells = self.cells, []
+        return self.line, whole
+
+    def end(self) -> Iterator[str]:
+        """That a row was never whole."""
+        if self.cells:
+            yield f"line {self.line}: cut by other lines"
+        self.cells = []
+
+
 def tables(text: str) -> list[Table]:
     """Every run of a text that has rows; the list of ranks starts a new one."""
-    found = [Table()]
+    found, cut = [Table()], _Cut()
     columns: Sequence[str] = ()
     for number, whole_line in enumerate(text.split("\n"), start=1):
         line = whole_line[:_MAX_LINE]
@@ -97,8 +128,12 @@ def tables(text: str) -> list[Table]:
         if _HEAD.match(line):
             columns = line.lstrip("# ").split()
         elif columns and not line.lstrip().startswith("#") and sum(len(t.rows) for t in found) < MAX_ROWS:
-            current.rows.extend(_row(number, line.split(), columns))
-            current.unread.extend(_odd(number, line.split(), columns))
+            place, cells = cut.take(number, line, columns)
+            current.rows.extend(_row(place, cells, columns))
+            current.unread.extend(_odd(place, cells, columns))
+        elif line.lstrip().startswith("#"):
+            current.unread.extend(cut.end())
+    found[-1].unread.extend(cut.end())
     return [table for table in found if table.rows or table.unread]
 
 
@@ -130,8 +165,8 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         cells[columns.index("redop")] if "redop" in columns[:first] else "",
         int(root) if re.fullmatch(r"-?\d{1,8}", root) else None,
         time * 1e-6,
-        algorithm * 1e9 if algorithm is not None else None,
-        bus * 1e9 if bus is not None else None,
+        float(round(algorithm * 1e9)) if algorithm is not None else None,
+        float(round(bus * 1e9)) if bus is not None else None,
         max((_count(cell) for cell, column in zip(cells, columns, strict=True) if column == _WRONG), default=0),
         min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
         {cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG} in _ALL_UNCHECKED,

@@ -15,6 +15,9 @@ from trainspec_validate.performance.costs.bandwidth import bus_bandwidth_factor
 NAME = "collective-benchmark"
 _RATIO_TOLERANCE = 0.005
 _LEAST_SECONDS = 1e-6
+_SHOWN = 5
+"""Rows of a table that are named where they cannot be read."""
+_NO_ROW = "a table without a row: the run ended before it measured"
 _DOMAINS = "hosts of the ranks counted; fewer where one scale-up domain spans hosts"
 
 
@@ -32,13 +35,16 @@ def read(text: ForeignText) -> Fragment:
         ForeignFormatError: the text has no row.
     """
     found = tables(text.text)
-    if not found:
-        raise ForeignFormatError(
-            "a table without a row: the run ended before it measured", None, "keep the whole output"
-        )
+    if not any(table.rows for table in found):
+        unread = [told for table in found for told in table.unread]
+        why = f"a table of which no row can be read: {unread[0]}" if unread else _NO_ROW
+        raise ForeignFormatError(why, None, "keep the whole output, and no other lines in it")
     sheet = Sheet()
     for table in found:
-        _put_table(sheet, table, text.name)
+        for told in table.unread[:_SHOWN]:
+            sheet.remark(f"left out: {told}")
+        if table.rows:
+            _put_table(sheet, table, text.name)
     libraries = {table.library for table in found if table.library}
     if len(libraries) == 1:
         name, version = libraries.pop()

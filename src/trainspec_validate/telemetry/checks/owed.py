@@ -23,7 +23,6 @@ from trainspec_validate.telemetry.checks._seen import (
     unsupported,
 )
 from trainspec_validate.telemetry.checks._words import damaged, few, ranges_in_words
-from trainspec_validate.telemetry.formats.ends import is_failure
 from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedHead, Trouble
 
@@ -49,12 +48,8 @@ def _without_heads(run: RunView) -> Iterator[Violation]:
     """What is wrong where no file has a head: that no value is read, unless the file is none that holds values."""
     if run.num_samples:
         return
-    ends = [(number, *file.end) for number, file in enumerate(run.files) if file.end]
-    if ends and all(is_failure(words) for _, _, words in ends):
-        raise NotApplicable("the program of the log failed, and reported no value that is read")
-    if ends:
-        yield from (_ended(*end) for end in ends)
-        return
+    if any(file.end for file in run.files):  # TS-TEL-048 reports a failure; a stop is none
+        raise NotApplicable("the program of the log was ended, and reported no value that is read")
     lost = "; ".join(words for file in run.files for words in file.losses[:MAX_TOLD])
     if run.files and all(FORMATS[file.format].metrics == frozenset() for file in run.files):
         raise NotApplicable(f"the file holds events alone, and none of the run ({lost})")
@@ -95,13 +90,6 @@ def scopes_have_values(run: RunView) -> Iterator[Violation]:
         if empty and (mine or head.location.file not in unread):
             found.append(_emptiness(head, empty, is_silent=not mine))
     yield from few(found)
-
-
-def _ended(number: int, offset: int, words: str) -> Violation:
-    """What a log that gave no record ends with."""
-    message = f"{words}; {UNREAD}"
-    remedy = "look for the cause at this line; `trainspec import --list` has the logs whose metrics are read"
-    return Violation(Location(number, offset), message, remedy)
 
 
 def _has_no_metrics(run: RunView, head: PlacedHead) -> bool:

@@ -16,7 +16,8 @@ from trainspec_validate.telemetry.decode.rows import FileFacts
 from trainspec_validate.telemetry.decode.run_file import NATIVE, RunFile, Stretch, check_facts
 from trainspec_validate.telemetry.fold.build import Circumstances, view_of
 from trainspec_validate.telemetry.fold.digest import Digest
-from trainspec_validate.telemetry.formats.format import FORMATS, detect, detect_beyond, holds_record
+from trainspec_validate.telemetry.formats.detection import detect, detect_beyond
+from trainspec_validate.telemetry.formats.format import FORMATS, holds_record
 from trainspec_validate.telemetry.formats.items import INDEX, Given, Loss
 from trainspec_validate.telemetry.formats.named_runs import run_named
 from trainspec_validate.telemetry.formats.native import MAX_LINE_BYTES, read_line

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat, detect
+from trainspec_validate.telemetry.formats.detection import detect
+from trainspec_validate.telemetry.formats.format import FORMATS, StreamFormat
 from trainspec_validate.telemetry.formats.items import Clock, Given, Item, Loss, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.read import pieces, read, records
 from trainspec_validate.telemetry.formats.source import (

@@ -125,6 +125,19 @@ _REPORT: Final = re.compile(
 )
 """Where a program is, as it reports it: an epoch, a step, or the counts of a progress bar."""
 _MEASURED: Final = re.compile(rb"(?i)loss|\blr\b|learning.rate|\beta\b|it/s|s/it|%\|")
+_FEWEST_STEPS: Final = 2
+"""Different later steps of a known program that show that it goes on: one row may be of a rank that ends later."""
+_SHELL: Final = re.compile(rb"(?:^|: line \d{1,6}: {1,4}\d{1,9} |[\]\r])" + _SIGNALLED + rb"(?=\s|$)")
+"""A process of the script of a job that a signal ended."""
+_OVER: Final = re.compile(
+    rb"(?i)\b(?:training|fine-?tuning)(?: run| job)?(?: is| was| has)?(?: been)? ?[:=]? ?"
+    rb"(?:complete|finished|done|over\b|ended)"
+    rb"|\b(?:finished|completed|done|end of) (?:with )?(?:the )?(?:training|fine-?tuning)\b|'train_runtime': "
+)
+"""Says that all training is over, where no epoch or step is named."""
+_OF_PART: Final = re.compile(rb"(?i)\b(?:epoch|steps?|iter(?:ation)?s?|stage|phase|fold|round|batch)\b")
+_OVERS: Final = (b"raining", b"RAINING", b"uning", b"'train_r")
+"""Parts of those lines."""
 _FEWEST_REPORTS: Final = 3
 """Different places in reports after a sign that show a program that goes on; ranks that end together report one."""
 _OF_TRAINING: Final = re.compile(
@@ -228,8 +241,9 @@ def says_end(text: bytes) -> bool:
     if not _OF_TRAINING.search(text) or _OF_LOGGER.search(text) or _OF_TESTS.search(text):
         return False
     ends = _Ends(b"", lambda *_: None, lambda *_: None)
-    ends.take([(0, line) for line in text[-END_BYTES:].split(b"\n")])
-    return ends.has_end
+    *lines, last = text[-END_BYTES:].split(b"\n")
+    ends.take([*((0, line) for line in lines), (0, Unended(last))])
+    return ends.has_end or ends.is_within
 
 
 class _Ends:
@@ -250,6 +264,10 @@ class _Ends:
         """Place and text of the first exception of those that the log may end with."""
         self._num_after = _MOST_AFTER + 1
         """Lines after the last sign of an end, without those of its message."""
+        self._is_over = False
+        """Whether the program has said that training is over, and has reported no step since."""
+        self._trace = 0
+        """Place of the traceback within which the lines are."""
         self._reports: set[bytes] = set()
         """Places that the program reports after the last sign of an end."""
         self._num_of_message = 0
@@ -263,10 +281,16 @@ class _Ends:
         """Whether the log ends with a sign, or with what followed from it."""
         return self._num_after <= _MOST_AFTER
 
+    @property
+    def is_within(self) -> bool:
+        """Whether the lines end within a traceback, whose exception is cut off."""
+        return self._is_within and (_TRACEBACK in self._before or _UNINDENTED.match(self._before) is None)
+
     def take(self, lines: list[tuple[int, bytes]]) -> None:
         """Take lines, in their order."""
         together = b"\n".join(raw for _, raw in lines)
         has_sign = any(needle in together for needle in _NEEDLES)
+        self._note_over(lines, together)
         if has_sign or self._is_within or _FRAME in together or _TRACEBACK in together:
             for offset, raw in lines:
                 self._line(offset, raw, has_sign=has_sign)
@@ -276,12 +300,25 @@ class _Ends:
 
     def close(self) -> None:
         """Note the exception with which the log ends."""
-        if not self.has_end:
+        if self.is_within and not self.has_end:
+            self._exception = self._first = None
+            self._say(self._trace, b"a traceback, whose exception is cut off", "the log ends within ")
+        elif not self.has_end:
             return
         if self._exception is not None:
             self._say(*self._exception, "the log ends with: ")
         if self._first is not None:
             self._end(*self._first)
+
+    def _note_over(self, lines: list[tuple[int, bytes]], together: bytes) -> None:
+        """Note that the program says that training is over; a step that it reports later says that it is not."""
+        if not self._is_over and not any(part in together for part in _OVERS):
+            return
+        for _, raw in lines:
+            if _OVER.search(raw[:_BYTES_SEARCHED]) and not _OF_PART.search(raw[:_BYTES_SEARCHED]):
+                self._is_over = True
+            elif self._is_over and (self._mark in raw if self._mark else any(_places([raw]))):
+                self._is_over = False
 
     def _line(self, offset: int, raw: bytes, *, has_sign: bool) -> None:
         raw = raw.translate(None, b"\0") if b"\0" in raw else raw  # what a log lost has them in its place
@@ -296,24 +333,27 @@ class _Ends:
             self._num_handled += 1
             self._passed([raw], raw)
         elif _TRACEBACK in raw:
+            self._trace = self._trace if self._is_within else offset
             self._is_handled = self._num_handled > 0
             self._num_handled -= self._is_handled
             self._is_chained = _ORIGINAL in raw or _CHAINED.search(self._before) is not None
             self._is_within = not self._is_handled
         elif _FRAME in raw and not self._is_handled:
+            self._trace = self._trace if self._is_within else offset
             self._is_within = True
         elif found := _EXCEPTION.match(raw):
             self._raised(offset, found["said"].strip())
         else:
             self._num_handled = 0 if _UNINDENTED.match(raw) else self._num_handled
             self._passed([raw], raw)
-        self._before = raw if raw.strip() else self._before
+        self._before = raw if raw.strip() and not isinstance(raw, Unended) else self._before
 
     def _sign(self, raw: bytes) -> re.Match[bytes] | None:
         """What a line says of an end."""
         if not any(needle in raw for needle in _NEEDLES) or _QUOTED.match(raw):
             return None
-        return _SIGNS.search(raw)
+        found = _SIGNS.search(raw)
+        return None if found and self._is_over and _SHELL.match(found[0]) else found
 
     def _raised(self, offset: int, said: bytes) -> None:
         """Take the exception of a traceback, which is the first line after its frames that names one."""
@@ -331,14 +371,16 @@ class _Ends:
 
     def _passed(self, lines: list[bytes], text: bytes) -> None:
         """Lines after a sign, from which on the log continues where they are many, or report a step."""
-        if not self._is_within and self.has_end:
+        if not self._is_within and self.has_end and not self._mark:
             self._reports.update(_places(lines))
             if len(self._reports) >= _FEWEST_REPORTS:
                 self._num_after = _MOST_AFTER + 1
         if not self._is_within and not (self._mark and self.has_end):  # the steps of a known program show it alone
             self._num_after += sum(not self._is_of_message(raw) for raw in lines) if self.has_end else len(lines)
-        if self._mark and self._mark in text:
-            self._num_after = _MOST_AFTER + 1
+        if self._mark and self.has_end and self._mark in text:
+            self._reports.update(_step(raw) for raw in lines if self._mark in raw)
+            if len(self._reports) >= _FEWEST_STEPS:
+                self._num_after = _MOST_AFTER + 1
 
     def _is_of_message(self, raw: bytes) -> bool:
         """Whether a line belongs to the message of the exception or the sign before it."""
@@ -354,6 +396,12 @@ class _Ends:
         text = f"{words}{said[:160].decode('utf-8', 'replace')}{f' ({meaning})' if meaning else ''}"
         self._first = min(self._first, (offset, text)) if self._first else (offset, text)
         self._note(alike, text, offset)
+
+
+def _step(raw: bytes) -> bytes:
+    """The step that a line of a known program reports, as it is printed; all of the line where it is not found."""
+    found = _REPORT.search(raw[:_BYTES_SEARCHED])
+    return found["place"] if found else raw[:_BYTES_SEARCHED]
 
 
 def _places(lines: list[bytes]) -> Iterator[bytes]:

@@ -1,16 +1,16 @@
-"""Lists the stream formats that can be read and what each can hold, and detects the format of a file."""
+"""Lists the stream formats that can be read and what each can hold, and how its files are recognised."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from trainspec_validate.model.smi_report import ROOT_TAG, TITLE
 from trainspec_validate.telemetry.formats import carried, log_lines
-from trainspec_validate.telemetry.formats.ends import END_BYTES, is_printed, says_end
+from trainspec_validate.telemetry.formats.ends import is_printed, says_end
 from trainspec_validate.telemetry.formats.frames import is_frame
 from trainspec_validate.telemetry.formats.items import Clock
 from trainspec_validate.telemetry.formats.line_forms import FORMS
@@ -19,6 +19,9 @@ from trainspec_validate.telemetry.formats.source import HEAD_BYTES, PARQUET
 
 _APART: Final = frozenset({"mllog", "trainer-log", "dlrover-events"})
 """Consoles whose records are apart from what a program prints of a step, or several in a line."""
+
+_PRINTED: Final = frozenset({"json_rows", "llamafactory", "torchtitan", "crash_log"})
+"""Modules of lines of JSON that programs also print, and of programs that are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,11 @@ class StreamFormat:
     def is_of_devices(self) -> bool:
         """Whether a file has no value of a training run: values of devices alone, or none."""
         return self.metrics is not None and all(name.startswith(("hw.", "train.accelerator.")) for name in self.metrics)
+
+    @property
+    def is_printed(self) -> bool:
+        """Whether a program prints its lines, so that others may write a prefix before each."""
+        return (self.is_console and not self.is_of_devices) or self.module in _PRINTED
 
     @property
     def counts_unread(self) -> bool:
@@ -464,37 +472,3 @@ FORMATS = {entry.name: entry for entry in _FORMATS}
 def holds_record(head: bytes) -> bool:
     """Whether a line of a file that begins so is a record of a metric stream, whatever its first line is."""
     return _IS_RECORD(head)
-
-
-def detect_beyond(pieces: Iterable[bytes], found: StreamFormat | None = None) -> StreamFormat | None:
-    """The format of a log whose first record comes after other output; `found` where no piece of the text has one.
-
-    `found` is of an engine, whose lines come before those of the program that runs it. Lines that are cut between two
-    pieces do not count, which leaves the format to the next record.
-
-    >>> detect_beyond([b"+ shift" + bytes([10]) * 9, b':::MLLOG {"key": "init_start"}']).name
-    'mllog'
-    """
-    crash = FORMATS["crash-log"]
-    marked = [entry for entry in _FORMATS if entry.mark and entry is not crash]
-    found, last = None if found is crash else found, b""
-    for piece in pieces:
-        before = marked[: marked.index(found)] if found else marked
-        shown = piece.replace(b"\r", b"\n")
-        fits = next((entry for entry in before if entry.mark in shown and entry.looks_like(shown)), None)
-        if fits and not fits.is_of_engine:
-            return fits
-        found = fits or found
-        last = last[-END_BYTES:] + piece
-    return found or (crash if crash.looks_like(last) else None)
-
-
-def detect(head: bytes) -> StreamFormat | None:
-    """The format of a file by its first bytes, uncompressed; its name does not count. None where no format fits.
-
-    >>> detect(b':::MLLOG {"key": "init_start"}').name
-    'mllog'
-    """
-    head = head[:HEAD_BYTES].removeprefix(b"\xef\xbb\xbf")
-    shown = head.replace(b"\r", b"\n")  # as a terminal begins a line anew
-    return next((entry for entry in _FORMATS if entry.looks_like(shown if entry.is_console else head)), None)

@@ -21,3 +21,12 @@ def local_us(text: str, offset_seconds: int | None) -> int | None:
         moment = moment.replace(tzinfo=UTC) - timedelta(seconds=offset_seconds or 0)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return fit.time_us(since // timedelta(microseconds=1))
+
+
+def has_zone(text: str) -> bool:
+    """Whether a time names its zone.
+
+    >>> has_zone("2024-05-01T12:00:00Z"), has_zone("2024-05-01 12:00:00")
+    (True, False)
+    """
+    return text.endswith("Z") or any(sign in text[19:] for sign in "+-")

@@ -13,9 +13,10 @@ from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
 from trainspec_validate.telemetry.formats.iteration import Iterations
-from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.local_times import has_zone, local_us
 from trainspec_validate.telemetry.formats.megatron_evaluations import MOST, Evaluation, evaluation_of
 from trainspec_validate.telemetry.formats.names import IMPLIED, Names
+from trainspec_validate.telemetry.formats.prefixes import moment_of
 from trainspec_validate.telemetry.formats.printed_saves import Save
 from trainspec_validate.telemetry.formats.row_copies import PastedRows
 from trainspec_validate.telemetry.formats.tally import Tally
@@ -30,9 +31,12 @@ _LOADED = re.compile(
 )
 _STARTED = re.compile(
     r"using world size: \d{1,9}, |time to initialize megatron \(seconds\)|\[before the start of training step\]"
-    r"|could not find the metadata file"
+    r"|could not find the metadata file|\brestart_count=[1-9]"
+    r"|\b(?i:restart(?:s|ed|ing)?)\b[^\n]{0,80}\b(?i:workers?|training|job|ranks?|process(?:es)?)\b"
+    r"|\b(?i:workers?|training|job|ranks?|process(?:es)?)\b[^\n]{0,80}\b(?i:restart(?:ed|ing))\b"
+    r"|\b(?i:resum(?:ed|ing))\b[^\n]{0,40}\b(?i:training|from|at)\b"
 )
-"""What the program prints once as it starts."""
+"""What the program prints once as it starts, and what launchers say of a restart."""
 _TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\]")
 _FIELD = re.compile(r"(?P<name>[^|]*?): *(?P<value>[^|: ]+) *")
 BESIDE = (
@@ -88,6 +92,8 @@ class _Line:
     """Saves since the line before."""
     evaluations: tuple[Evaluation, ...] = ()
     """Evaluations since the line before."""
+    time: str | None = None
+    """Date and time in what was written before the line."""
 
 
 class Reader:
@@ -151,6 +157,7 @@ class Reader:
         start, self._start, saved = self._start, None, self._transcript.saves.pop()
         is_timed = "elapsed time per" in match["fields"] or _TIME.search(text[: match.start()]) is not None
         line = _Line(offset, text, match, start, saved, tuple(self._evaluations))
+        line.time = moment_of(self._transcript.before)
         self._evaluations.clear()
         free, copy = self._pasted.take(hash(text.strip()), line, is_timed=is_timed)
         for each in free:
@@ -184,7 +191,7 @@ class Reader:
             yield offset, MIXED
             return
         yield from self._hold_before_begin(list(self._of_evaluations(line.evaluations)))
-        time_us = self._time(text[: match.start()], offset)
+        time_us = self._time(text[: match.start()], line.time, offset)
         if time_us is None:
             yield offset, Refusal("the line has no time, unlike lines before it", "", "time")
             return
@@ -242,16 +249,18 @@ class Reader:
         }
         return {name: reason for name, reason in _SOMETIMES.items() if name not in seen}
 
-    def _time(self, before: str, offset: int) -> int | None:
-        """The time of a line; in a file without times, a second for each line."""
-        found = _TIME.search(before)
+    def _time(self, before: str, moment: str | None, offset: int) -> int | None:
+        """The time of a line, its own or that of its prefix; in a file without times, a second for each line."""
+        own = _TIME.search(before)
+        found = own[1] if own else moment
         transcript = self._transcript
         self._num_lines += 1
         if found and (not self._started or transcript.clock != "none"):
-            if not self._started and transcript.given.utc_offset_seconds is None:
+            if not self._started and transcript.given.utc_offset_seconds is None and not has_zone(found):
                 transcript.lose("time", "time", "times have no zone; they are taken for UTC", offset)
-            transcript.clock = "local" if transcript.given.utc_offset_seconds is None else "utc"
-            return local_us(found[1], transcript.given.utc_offset_seconds)
+            is_zoned = transcript.given.utc_offset_seconds is not None or has_zone(found)
+            transcript.clock = "utc" if is_zoned else "local"
+            return local_us(found, transcript.given.utc_offset_seconds)
         if not self._started:
             transcript.clock = "none"
             transcript.lose("time", "time", "lines have no times; each line counts as a second", offset)

@@ -15,6 +15,7 @@ from trainspec_validate.telemetry.formats.format import StreamFormat
 from trainspec_validate.telemetry.formats.frames import frames
 from trainspec_validate.telemetry.formats.items import Found, Given, Item, Losses, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_lines
+from trainspec_validate.telemetry.formats.processes import processes_of
 from trainspec_validate.telemetry.formats.rhythm import with_rhythm
 from trainspec_validate.telemetry.formats.source import (
     FREE_SECONDS,
@@ -81,11 +82,7 @@ def read(
     if format.module == "native":
         entries = read_lines(cast("Iterable[tuple[int, bytes]]", lines), transcript)
     else:
-        lines = without_copies(lines, format.mark)
-        reader = importlib.import_module(f"{__package__}.{format.module}").Reader(transcript)
-        if format.is_console:
-            lines = with_ends(lines, format.mark, partial(transcript.lose, "incident"), transcript.note_end)
-        entries = _of_records(lines, reader) if format.is_binary else _found(lines, reader, transcript)
+        entries = _by_reader(lines, transcript)
         if format.has_rhythm:
             entries = with_rhythm(entries, transcript)
     offset = 0
@@ -97,6 +94,21 @@ def read(
         step, total = transcript.ends
         transcript.lose("incident", "total", f"the log ends at step {step:,} of {total:,}", offset)
     yield offset, transcript.losses()
+
+
+def _by_reader(lines: Iterable[tuple[int, bytes | Refusal]], transcript: Transcript) -> Iterator[Found]:
+    """What the reader of a format finds in lines without copies and, where programs print them, without a prefix."""
+    form = transcript.format
+    lines = without_copies(lines, form.mark)
+    reader = importlib.import_module(f"{__package__}.{form.module}").Reader(transcript)
+    if form.is_binary:
+        yield from _of_records(lines, reader)
+        return
+    processes, lines = processes_of(lines, transcript) if form.is_printed else (None, lines)
+    lines = processes.taken(lines) if processes else lines
+    if form.is_console:
+        lines = with_ends(lines, form.mark, partial(transcript.lose, "incident"), transcript.note_end)
+    yield from _found(processes.of_one(lines) if processes else lines, reader, transcript)
 
 
 def _size(piece: tuple[int, bytes | Refusal]) -> int:

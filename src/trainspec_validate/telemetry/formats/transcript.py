@@ -44,6 +44,8 @@ class Transcript:
     """Last step and number of steps that the file states, and has not reached; None where it has, or states none."""
     end: tuple[int, str] | None = None
     """Place and words of what the log ends with, where it says why its program ended before its training was over."""
+    before: bytes = b""
+    """Prefix that was taken off the line that is read."""
     is_over: bool = False
     """Whether the last report is of the last step that the log states, or the program says that training is over."""
     tally: Tally = field(default_factory=Tally)

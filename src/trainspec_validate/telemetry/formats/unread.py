@@ -33,9 +33,16 @@ def says_lost(text: str) -> bool:
     >>> says_lost("{'loss': nan, 'epoch': 1.0}"), says_lost("loss=nan]"), says_lost("best_loss: inf")
     (True, True, False)
     """
+    return lost_value(text) is not None
+
+
+def lost_value(text: str) -> str | None:
+    """The loss of a line that is not finite, as it is printed; None where it has none."""
     text = text[:_MOST_CHARACTERS]
     found = _LOST.search(text) if "oss" in text or "OSS" in text else None
-    return found is not None and _NO_REPORT.search(text[: found.start()].replace("_", " ")) is None
+    if found is None or _NO_REPORT.search(text[: found.start()].replace("_", " ")) is not None:
+        return None
+    return found["value"]
 
 
 def num_reports(text: str) -> int:
