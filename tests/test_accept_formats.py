@@ -55,7 +55,11 @@ MATRIX = text("nvidia-topo-spaces.txt", ("mlx5_bond_1", "mlx5_1"))
 DCGM = text("dcgm-discovery.txt", ("NVIDIA H200", "Tesla V100-SXM2-16GB"))
 HWLOC = text("hwloc-two-sockets.xml")
 CASES: dict[str, tuple[str, Group, str]] = {
-    "amd-smi": (text("amd-static.txt"), group(2, "amd-mi325x-256gb"), "product, memory, host links, partitions"),
+    "amd-smi": (
+        text("amd-static.txt", ("GPU: 0\n", "GPU: 0\n    DRIVER:\n        NAME: amdgpu\n        VERSION: 6.14.4\n")),
+        group(2, "amd-mi325x-256gb"),
+        "product, memory, host links, driver, partitions",
+    ),
     "dcgm-discovery": (DCGM, group(2, OWN), "product, kind of links"),
     "hwloc-xml": (HWLOC, group(2, "nvidia-a100-sxm-80gb"), "product, memory, kind of links, NICs, link layer"),
     "mlperf-system": (
@@ -91,7 +95,12 @@ NOTHING = {
     *("slurm-topology-conf", "slurm-topology-yaml", "topograph-model"),
 }
 """Formats of networks and of jobs, which state none of these facts of a node."""
-DRIVERS = {"mlperf-system": "550.54.15", "nvidia-smi-log-xml": "570.86.15", "nvidia-smi-query-csv": "550.90.07"}
+DRIVERS = {
+    "amd-smi": "6.14.4",
+    "mlperf-system": "550.54.15",
+    "nvidia-smi-log-xml": "570.86.15",
+    "nvidia-smi-query-csv": "550.90.07",
+}
 
 
 def _other_product(own: Group) -> None:

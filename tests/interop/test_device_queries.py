@@ -123,6 +123,32 @@ def test_what_a_tool_does_not_print_is_unknown(name: str, old: str, new: str, ke
     assert key in unknown_keys(fragment)
 
 
+def amd_static(*versions: str) -> str:
+    """The output of `amd-smi static` with the driver of each device, next to other versions."""
+    ifwi = "    IFWI:\n        NAME: AMD MI350X\n        VERSION: 00154951\n"
+    driver = "    DRIVER:\n        NAME: amdgpu\n        VERSION: {}\n        OS_KERNEL_VERSION: 5.15.0-164-generic\n"
+    asic = "GPU: {}\n    ASIC:\n        MARKET_NAME: AMD Instinct MI350X\n"
+    return "".join(f"{asic.format(i)}{ifwi}{driver.format(one)}\n" for i, one in enumerate(versions))
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (amd_static("6.18.3", "6.18.3"), "6.18.3"),
+        (amd_static("6.9.0-rc5+"), "6.9.0-rc5+"),
+        (amd_static("6.18.3", "6.14.4"), None),
+        (amd_static("Linuxversion6.8.0-79-generic(buildd@lcy02)(gcc-13)#79-UbuntuSMP"), None),
+        (amd_static("Linuxversion6.8.0-79-generic"), None),
+        (amd_static("N/A"), None),
+        (amd_static("6.18.3").replace("    DRIVER:\n", ""), None),
+    ],
+)
+def test_the_driver_of_amd_is_that_of_its_own_section(text: str, version: str | None) -> None:
+    facts = FORMATS["amd-smi"].read(ForeignText("amd-smi.txt", text)).facts
+    expected = None if version is None else {"driver": {"name": "amdgpu", "version": version}}
+    assert facts.get("software") == expected
+
+
 def test_memory_decides_between_products_of_one_name() -> None:
     facts = group(read("nvidia-smi-query-csv", ("81559 MiB", "65247 MiB")))
     assert facts["accelerator"]["model"] == "nvidia-h100-80gb-hbm3"

@@ -78,6 +78,9 @@ PREFIXES: dict[str, Before] = {
     "time in brackets": lambda n, line: f"[{at(n).replace('T', ' ')}] {line}",
     "logger": lambda n, line: f"{at(n).replace('T', ' ')},{n:03d} - INFO - __main__ - {line}",
     "time of day": lambda n, line: f"{at(n)[11:]} {line}",
+    "compose": lambda _, line: f"trainer-1  | {line}",
+    "process manager": lambda _, line: f"0|run-5b  | {line}",
+    "cloud": lambda _, line: f"(head, rank=0, pid=1234) {line}",
     "colors": lambda _, line: f"\x1b[32m{line}\x1b[0m",
 }
 
@@ -238,6 +241,14 @@ def test_the_end_of_a_program_behind_a_prefix_is_found_at_its_line(tmp_path: Pat
     (found,) = [line for line in done.output.splitlines() if "error[" in line]
     assert "a.log:14:1: error[TS-TEL-048] the log ends with: ValueError: bad shape" in found
     assert done.exit_code == 1
+
+
+@pytest.mark.parametrize("level", ["WARNING", "WARN", "DEBUG"])
+def test_a_traceback_that_a_program_logs_as_a_warning_is_no_end(tmp_path: Path, level: str) -> None:
+    lines = [f"[2024-05-01 12:00:0{n % 10},500] torch.compiler: [{level}] {line}\n" for n, line in enumerate(CRASH * 3)]
+    (tmp_path / "a.log").write_text("".join(lines), encoding="utf-8")
+    done = CliRunner().invoke(command, [str(tmp_path / "a.log"), "--color", "never"])
+    assert (done.exit_code, "TS-TEL-048" in done.output) == (2, False)
 
 
 @pytest.mark.parametrize(

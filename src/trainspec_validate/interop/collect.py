@@ -67,6 +67,7 @@ TOOLS = (
     Tool("nvlink-errors.txt", "nvidia-smi nvlink --errorcounters"),
     Tool("rocm-smi.txt", "rocm-smi --showproductname --showmeminfo vram --showmaxpower"),
     Tool("amd-smi.txt", "amd-smi static"),
+    Tool("amd-smi-ecc.txt", "amd-smi metric --ecc --ecc-blocks"),
     Tool("tpu-info.txt", "tpu-info"),
     Tool("ibstat.txt", "ibstat"),
     Tool("ibv_devinfo.txt", "ibv_devinfo"),

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from trainspec_validate.interop import gpu_diagnostics, gpu_report, link_counters, machine_benchmarks
+from trainspec_validate.interop import amd_errors, gpu_diagnostics, gpu_report, link_counters, machine_benchmarks
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
@@ -277,6 +277,7 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
     (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
     (lambda text: bool(_NVLINK_GPU.search(text)), _counters),
+    (amd_errors.is_metric, amd_errors.read),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (gpu_diagnostics.is_table, gpu_diagnostics.read),
     (has_table, _benchmarks),

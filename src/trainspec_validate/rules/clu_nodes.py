@@ -54,6 +54,7 @@ _FAULTS = {
     "mig:enabled": "divided into instances (MIG), which have no NVLink",
     "nvlink:recovery": "the link lost its connection and recovered; reseat the board, and run its diagnostics",
     "nvlink:recovery-failed": "the link did not recover; reset the GPU, and exchange the board where it stays so",
+    "ras:uncorrectable": "errors that the GPU could not correct since its driver was loaded; reset it, and test it",
     "driver:unknown-error": "the driver cannot read values of the GPU",
     "driver:gpu-is-lost": "the GPU does not answer the driver",
     "pcie:fatal": "a fatal error of its PCIe link; reseat it, and compare settings of the firmware",
@@ -62,7 +63,7 @@ _FAULTS = {
     "processor:uncorrected": "a machine check that was not corrected; see the log of the firmware",
     "firmware:fatal": "the firmware reported a fatal error of the hardware; see its log",
 }
-"""What a fault of `nvidia-smi` or of the kernel means, by its first word."""
+"""What a fault of `nvidia-smi`, `amd-smi` or of the kernel means, by its first word."""
 
 Placed = tuple[int, NodeObservation, NodeGroup | None]
 

@@ -16,6 +16,13 @@ _BORDERS = str.maketrans("│┃|", "   ")
 _TPU_MEMORY = re.compile(r"[^/]*/\s*([0-9]{1,4}\.[0-9]{1,3} GiB)\b.*")
 _ROCM = re.compile(r"^GPU\[([0-9]{1,4})\][ \t]*:[ \t]*([^:\n]{1,64}):[ \t]*([^\n]{0,200})$", re.MULTILINE | re.ASCII)
 _AMD_START = re.compile(r"^GPU: [0-9]{1,4}[ \t]*$", re.MULTILINE)
+_AMD_DRIVER = re.compile(
+    r"^(?P<indent> {1,16})DRIVER:[ \t]*\n(?:(?P=indent) {1,16}(?!VERSION:)[^\n]{0,200}\n){0,8}"
+    r"(?P=indent) {1,16}VERSION: (?P<version>[^\n]{1,500}?)[ \t]*$",
+    re.MULTILINE,
+)
+"""Of a driver that comes with the kernel the tool prints the line of the kernel, such as
+`Linuxversion6.8.0-79-generic(`, which is no version of a driver."""
 _AMD_FIELD = re.compile(r"\s*([A-Za-z][A-Za-z0-9_ ]{0,63}):(.*)")
 
 
@@ -136,6 +143,9 @@ def read_amd(text: ForeignText) -> Fragment:
     if any(fields.get("PARTITION_ID") not in {None, "0", "N/A"} for _, fields in gpus):
         draft.remark("some devices are partitions; each device counts as one accelerator here")
     _query.write(draft, [_amd_device(fields, number) for number, fields in gpus], missing=_MISSING)
+    versions = {found["version"] for found in _AMD_DRIVER.finditer(text.text)}
+    if len(versions) == 1 and (version := versions.pop())[0].isdigit():
+        _query.software(draft, "driver", "amdgpu", version)
     return draft.fragment("amd-smi", text)
 
 

@@ -28,7 +28,9 @@ _AFTER_WORD: Final = rb"(?=[:|\s]|$)"
 _PART: Final = re.compile(
     rb"[ \t]{0,5}(?:(?P<time>%s)|(?P<group>%s)|(?P<word>%s)%s)" % (_TIME, _GROUP, _WORD, _AFTER_WORD)
 )
-_MARK: Final = re.compile(rb"[:|]?")
+_MARK: Final = re.compile(rb"[ \t]{0,12}\||:|")
+"""Ends a part; names before a bar are padded to one width."""
+_MARKS: Final = {b"": b"", b":": b":", b"|": rb"[ \t]{0,12}\|"}
 _SPACES: Final = re.compile(rb"[ \t]*")
 _COLOR: Final = re.compile(rb"\x1b\[[0-9;]{0,20}[mK]")
 _NUMBERS: Final = re.compile(rb"\d+")
@@ -45,6 +47,8 @@ _NO_SOURCE: Final = re.compile(
     rb"\b%s\b|\b%s\b|(?<= )[FP](?= )|\b[\w.]{1,80}\.py:\d{1,6}|\x1b\[[0-9;]{0,20}[mK]|%s" % (_STREAMS, _LEVELS, _TIME)
 )
 """Parts of a prefix that differ between lines of one process."""
+_WARNED: Final = re.compile(rb"\b(?:WARN(?:ING)?|DEBUG)\b")
+"""In the prefix of a line that a program logs and goes on, such as those of an exception that it has caught."""
 _RANK: Final = re.compile(
     rb"(?:rank[ _-]?|default|\[\d{1,6},|\A[\s\[]{0,8})(?P<rank>\d{1,6})(?:\]|:|\Z)", re.IGNORECASE
 )
@@ -101,14 +105,18 @@ class Prefix:
         if self.has_color and b"\x1b" in raw:
             raw = _COLOR.sub(b"", raw)
         found = self.pattern.match(raw) if self.pattern else None
-        if found is None:
+        if found is None or _WARNED.search(found[0]):
             return Taken(raw, before, is_part)
         return Taken(raw[found.end() :], before + found[0], is_part or _PARTIAL.search(found[0]) is not None)
 
     def without(self, text: bytes) -> bytes:
         """A text of many lines, each without its prefix."""
         if self.pattern and not self.is_object and not (self.has_color and b"\x1b" in text):
-            return re.sub(rb"(?m)^(?:%s)" % self.pattern.pattern, b"", text)
+            return re.sub(
+                rb"(?m)^(?:%s)" % self.pattern.pattern,
+                lambda found: b"" if not _WARNED.search(found[0]) else found[0],
+                text,
+            )
         return b"\n".join(self.take(raw).text for raw in text.split(b"\n"))
 
 
@@ -213,22 +221,23 @@ def _common(lines: list[bytes], places: list[int]) -> tuple[bytes, str, bool, li
     least = max(_FEWEST_LINES, _LEAST_SHARE * len(lines))
     found = [_PART.match(line[:_MOST_BYTES], at) if at >= 0 else None for line, at in zip(lines, places, strict=True)]
     marks = [_mark(line, each) for line, each in zip(lines, found, strict=True)]
-    counts = Counter((each.lastgroup or "", mark) for each, mark in zip(found, marks, strict=True) if each)
+    counts = Counter((each.lastgroup or "", mark.strip()) for each, mark in zip(found, marks, strict=True) if each)
     (kind, mark), num = next(iter(counts.most_common(1)), (("", b""), 0))
     chosen = [
-        each if each and (each.lastgroup, its) == (kind, mark) else None for each, its in zip(found, marks, strict=True)
+        each if each and (each.lastgroup, its.strip()) == (kind, mark) else None
+        for each, its in zip(found, marks, strict=True)
     ]
     texts = [each[kind] for each in chosen if each]
     if num < least or (kind != "time" and not _is_of_process(texts)):
         return None
-    ends = [each.end() + len(mark) if each else -1 for each in chosen]
+    ends = [each.end() + len(its) if each else -1 for each, its in zip(chosen, marks, strict=True)]
     spaces = sorted(
         _num_spaces(line, end) for line, end in zip(lines, ends, strict=True) if 0 <= end < len(line.rstrip())
     )
     num_spaces = spaces[int(len(spaces) * _MOST_UNSPACED)] if spaces else 0
     if kind == "word" and not mark and not num_spaces:
         return None
-    form = b"[ \\t]{0,5}%s%s[ \\t]{0,%d}" % (_form(kind, set(texts)), re.escape(mark), num_spaces)
+    form = b"[ \\t]{0,5}%s%s[ \\t]{0,%d}" % (_form(kind, set(texts)), _MARKS[mark], num_spaces)
     after = [
         end + min(num_spaces, _num_spaces(line, end)) if end >= 0 else -1 for line, end in zip(lines, ends, strict=True)
     ]
