@@ -12,7 +12,7 @@ from trainspec_validate.documents.types.cluster import FailureDomain
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
     Bytes, BytesPerSecond, Count, CountOrZero, Extensions, KeyPath, LinkBytesPerSecond, Metadata, Name, PositiveSeconds,
-    Seconds, SoftwareComponent, StorageBytes, Source, Text, Watts,
+    Seconds, SoftwareComponent, Source, StorageBytes, Text, Watts,
 )
 from trainspec_validate.models.fabric import Fabric, Layout
 from trainspec_validate.models.hardware import NodeGroup
