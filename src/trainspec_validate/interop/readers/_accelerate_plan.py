@@ -52,9 +52,8 @@ def write_accelerate(draft: Draft) -> int | None:
 
 
 def _write_degrees(draft: Draft) -> None:
-    for axis, name in (("tensor", "tp_size"), ("context", "sp_size"), ("context", "cp_size")):
-        older = [f"tp_config.{name}"] if axis == "tensor" else []
-        draft.copy(("parallelism", axis), f"{_LONG}{name}", f"{_CONFIG}{name}", *older)
+    draft.copy(("parallelism", "tensor"), f"{_LONG}tp_size", f"{_CONFIG}tp_size", "tp_config.tp_size")
+    put_context(draft, _LONG, _CONFIG)
     outer = draft.count(f"{_LONG}dp_replicate_size", f"{_CONFIG}dp_replicate_size")
     inner = draft.count(f"{_LONG}dp_shard_size", f"{_CONFIG}dp_shard_size")
     if outer is None and inner is None:
@@ -63,6 +62,13 @@ def _write_degrees(draft: Draft) -> None:
     if outer and outer > 1 and inner and inner > 1:
         context = draft.counted("parallelism", "context") or 1
         draft.put(("parallelism", "sharding_degree"), inner * context, "shards x context, over which FSDP shards")
+
+
+def put_context(draft: Draft, *prefixes: str) -> None:
+    """Ranks that share a sequence, by ring attention or by Ulysses, of which accelerate takes one in a job."""
+    ring, ulysses = ([f"{prefix}{name}" for prefix in prefixes] for name in ("cp_size", "sp_size"))
+    alone = draft.look(*ring) in {None, 1} and not draft.reasons(*ring)
+    draft.copy(("parallelism", "context"), *(ulysses if alone and draft.look(*ulysses) is not None else ring))
 
 
 def _write_fsdp(draft: Draft) -> None:
@@ -122,7 +128,7 @@ def _write_deepspeed(draft: Draft) -> None:
 
 def _write_megatron(draft: Draft) -> None:
     section = "megatron_lm_config.megatron_lm_"
-    for axis, name in (("tensor", "tp_degree"), ("pipeline", "pp_degree")):
+    for axis, name in (("tensor", "tp_degree"), ("pipeline", "pp_degree"), ("context", "context_parallel_size")):
         draft.copy(("parallelism", axis), f"{section}{name}")
     if (draft.counted("parallelism", "pipeline") or 1) > 1:
         draft.put(("parallelism", "schedule"), "1f1b", "Megatron-LM runs 1F1B")
@@ -138,6 +144,9 @@ def _write_megatron(draft: Draft) -> None:
         draft.put(("parallelism", "sequence"), bool(split), how)
     if draft.flag(f"{section}recompute_activations"):
         draft.put(("memory", "activation_policy"), "selective", "megatron_lm_recompute_activations")
+    granularity = draft.known(("full", "selective"), f"{section}recompute_granularity")
+    if granularity:
+        draft.put(("memory", "activation_policy"), granularity, "megatron_lm_recompute_granularity")
 
 
 def _write_precision(draft: Draft, kind: str) -> None:

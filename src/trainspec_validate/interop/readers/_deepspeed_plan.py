@@ -444,6 +444,7 @@ def _write_elastic(draft: Draft, prefix: str) -> None:
         return
     section = f"{prefix}elasticity."
     pointer = ("batch", "elastic")
+    refused = _leave_replaced_open(draft, prefix)
     micro = draft.look(f"{section}micro_batch_sizes")
     most = draft.look(f"{section}max_train_batch_size")
     low, high = draft.look(f"{section}min_gpus"), draft.look(f"{section}max_gpus")
@@ -460,7 +461,10 @@ def _write_elastic(draft: Draft, prefix: str) -> None:
         value = draft.values.get(f"{section}{name}")
         draft.remark(f"elasticity.{name} is {shown(value)}, where {kind} belongs", f"{section}{name}")
     why = f"it follows from elasticity.{', '.join(wrong) or 'max_train_batch_size'}, which cannot be used"
-    if wrong or most is None or (draft.count(f"{section}model_parallel_size") or 1) > 1:
+    by_node = any((draft.count(f"{section}{key}") or 1) > 1 for key in ("num_gpus_per_node", "model_parallel_size"))
+    if by_node and not wrong:
+        why = "elasticity 0.2 computes it by num_gpus_per_node and model_parallel_size, which this reader does not"
+    if wrong or most is None or by_node:
         draft.lacks((*pointer, "data_degrees"), why)
         return
     try:
@@ -470,5 +474,24 @@ def _write_elastic(draft: Draft, prefix: str) -> None:
         return
     how = "the world sizes that DeepSpeed's elasticity 0.1 computes from batch, micro-batches and bounds"
     draft.put((*pointer, "data_degrees"), counts, how)
-    if draft.get("batch", "global_sequences") is None:
+    if draft.get("batch", "global_sequences") is None and not refused:
         draft.put(("batch", "global_sequences"), batch, "the batch that DeepSpeed's elasticity 0.1 computes")
+
+
+def _leave_replaced_open(draft: Draft, prefix: str) -> bool:
+    """Leave open the batch that elasticity replaces; whether DeepSpeed refuses one that is stated.
+
+    Source: deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/config.py, `DeepSpeedConfig`.
+    """
+    settings = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    stated = [name for name in settings if f"{prefix}{name}" in draft.values]
+    if not stated and not prefix:
+        return False
+    ignores = draft.flag(f"{prefix}elasticity.ignore_non_elastic_batch_info") or not stated
+    told = "elasticity is enabled and replaces it"
+    if not ignores:
+        told = f"elasticity is enabled, with which DeepSpeed refuses {', '.join(stated)}"
+        draft.remark(f"{told}, unless ignore_non_elastic_batch_info is true", f"{prefix}elasticity.enabled")
+    draft.drop([*(("batch", key) for key in ("global_sequences", "micro_sequences", "accumulation_steps"))], told)
+    draft.drop([("parallelism", "data")], told)
+    return not ignores

@@ -339,6 +339,20 @@ def _write_sharding(draft: Draft) -> None:
         recomputed = draft.flag("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
         if recomputed:
             draft.put(("memory", "activation_policy"), "full", "fsdp_config.activation_checkpointing")
+        _leave_reshard_open(draft, stated=fsdp is not True)
+
+
+def _leave_reshard_open(draft: Draft, *, stated: bool) -> None:
+    """The sharding by `reshard_after_forward`; open where the strategy that `fsdp` names is another one."""
+    place, names = ("parallelism", "sharding"), [f"fsdp_config.{mark}reshard_after_forward" for mark in ("", "fsdp_")]
+    word = str(draft.look(*names)).lower()
+    found = {"true": "parameters", "false": "gradients"}.get(word, _STRATEGIES.get(word))
+    if found in {None, draft.get(*place)}:
+        return
+    if not stated:
+        draft.put(place, found, "reshard_after_forward of fsdp_config")
+    else:
+        draft.drop([place], f"reshard_after_forward of fsdp_config is {word}, and fsdp names another strategy")
 
 
 def _write_rest(draft: Draft) -> None:
@@ -395,7 +409,7 @@ def _write_length(draft: Draft) -> None:
 
 
 def _write_memory(draft: Draft) -> None:
-    recomputed = draft.flag("gradient_checkpointing")
+    recomputed = draft.flag("activation_checkpointing", "gradient_checkpointing")
     wanted = (
         recomputed is not None or draft.get("memory", "offload") or draft.look("dataloader_num_workers") is not None
     )
@@ -406,7 +420,12 @@ def _write_memory(draft: Draft) -> None:
     elif wanted and draft.get("memory", "activation_policy") is None:
         # FSDP has a switch of its own, so that this one is off states nothing.
         off = Default(f"no gradient_checkpointing, the default of {VERSION}")
-        how = "gradient_checkpointing" if recomputed else off
+        name = (
+            "gradient_checkpointing"
+            if draft.values.get("activation_checkpointing") is None
+            else "activation_checkpointing"
+        )
+        how = name if recomputed else off
         draft.put(("memory", "activation_policy"), "full" if recomputed else "none", how)
     leave_offload_open(draft, "activation_offloading")
     if draft.get("memory") is not None:

@@ -9,7 +9,10 @@ from typing import Any
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
 from trainspec_validate.model.finding import Pointer
 
-_LOADED = ("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype")
+_LOADED = (
+    *("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype"),
+    *("model_init_kwargs.dtype", "model_init_kwargs.torch_dtype"),
+)
 _DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "fp16": "fp16", "float32": "fp32", "fp32": "fp32"}
 STORED = ("parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
 """Formats of a plan that differ between weights that are trained and weights that are frozen or quantised."""

@@ -6,7 +6,7 @@ import re
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count
 from trainspec_validate.interop.readers._shell_words import cut_words
-from trainspec_validate.interop.readers._slurm_sizes import nodes_told, slurm_sizes
+from trainspec_validate.interop.readers._slurm_sizes import devices_per_node, nodes_told, slurm_sizes
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import bare
 
@@ -15,12 +15,13 @@ _TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-
 _COMPONENT = re.compile(r"--(?:het|pack)-group(?:=(.*))?", re.DOTALL)
 """The parts of a heterogeneous job in which srun starts a program; the first one otherwise."""
 _STARTS_RANKS = re.compile(
-    r"torchrun|torch[._]distributed|torch\.distributed|\bdeepspeed\b|accelerate launch|ft_launcher|mpirun|mpiexec"
+    r"torchrun|torch[._]distributed|torch\.distributed|(?<!-)\bdeepspeed\b|accelerate launch|ft_launcher|mpirun|mpiexec"
 )
 """Launchers that start the ranks of a node themselves: tasks of Slurm are no ranks then."""
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 _MPI = re.compile(r"(?:^|\s)(?:mpirun|mpiexec)(?:\s[^\n]{0,400}?)??\s--?(?:np|n)[= ]{1,4}(\S{1,40})")
 _PYTHON = re.compile(r"python[0-9.]{0,6}")
+_SCRIPT = re.compile(r"(?!-)[^\s=]{1,400}\.(?:sh|bash)")
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 _MANIFEST = re.compile(r"(?m)^kind:[ \t]*[\"']?(\w{1,60})")
@@ -62,7 +63,7 @@ def launcher_of(text: str) -> str:
         return f"{started[0]} nodes=open"
     if started or "srun" not in words:
         return started[0] if started else words[0].rpartition("/")[2][:60] if words else "none"
-    asked = ["srun"]
+    asked = ["srun", *(f"script={name}" for name in _scripts(words)[:1])]
     for word, following in zip(words, [*words[1:], ""], strict=True):
         found = _TASKS.fullmatch(word)
         if found:
@@ -70,6 +71,12 @@ def launcher_of(text: str) -> str:
             key = found[1] or _SHORT[found[3]]
             asked.append(f"{key}={_size(size)}")
     return " ".join([*asked, "nodes=open", "ntasks=open"] if elsewhere else asked)
+
+
+def _scripts(words: list[str]) -> list[str]:
+    """The scripts among the words after srun, which may start any number of processes."""
+    following = words[words.index("srun") + 1 :]
+    return [word.rpartition("/")[2][:40] for word in following if _SCRIPT.fullmatch(word)]
 
 
 def _is_elsewhere(words: list[str]) -> bool:
@@ -118,7 +125,9 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return _of_ray(draft)
     if "deepspeed" in launcher and draft.values.get("include") is not None:
         return _of_included(draft)
-    found = _of_sizes(draft, text, launcher)
+    several = "" if LAUNCHER_SIZE & draft.values.keys() else _why_several(launcher, text)
+    _leave_open(draft, several)
+    found = (None, "") if several else _of_sizes(draft, text, launcher)
     if found[0] is None:
         _leave_open(draft, _why_open(draft, launcher, text))
     return found
@@ -165,7 +174,7 @@ def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
     """Ranks by nodes and processes of a node, or by tasks."""
     per_node = draft.count("nproc_per_node", "num_gpus")
     nodes = draft.count("nnodes", "num_nodes")
-    said = launcher if launcher.startswith(("srun ", "mpi")) else _COMMENT.sub("", text)
+    said = launcher if launcher == "srun" or launcher.startswith(("srun ", "mpi")) else _COMMENT.sub("", text)
     if is_count(asked := _asked(launcher).get("ranks")) and per_node is None:
         return asked, f"ranks that {launcher.split(maxsplit=1)[0]} is asked for"
     slurm = {} if _STARTS_RANKS.search(said) else {**slurm_sizes(text), **_asked(launcher)}
@@ -200,6 +209,27 @@ def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
     if is_count(slurm.get("ntasks")):
         return slurm["ntasks"], "tasks that Slurm is asked for"
     return None, ""
+
+
+def _why_several(launcher: str, text: str) -> str:
+    """Why a task of Slurm may start several ranks; empty where it starts one for each accelerator of a node.
+
+    A script that srun starts may call a launcher: it does where a node has one task and several accelerators.
+    """
+    script = next((word.partition("=")[2] for word in launcher.split() if word.startswith("script=")), "")
+    slurm = {**slurm_sizes(text), **_asked(launcher)}
+    tasks, nodes = slurm.get("ntasks-per-node"), slurm.get("nodes")
+    whole = slurm.get("ntasks", 0)
+    if not tasks and nodes and whole % nodes == 0:
+        tasks = whole // nodes
+    devices = devices_per_node(text) or slurm.get("gpus-per-node")
+    if not script or not tasks or tasks == devices or not (devices or tasks == 1):
+        return ""
+    beside = f"{devices} accelerators" if devices else "an unknown number of accelerators"
+    return (
+        f"srun starts {script} as {tasks} {'task' if tasks == 1 else 'tasks'} of each node, which has {beside}; "
+        "the script, which is not read, may start several processes"
+    )
 
 
 def _more_nodes(text: str) -> str:

@@ -17,6 +17,10 @@ _SIZES = frozenset({"nodes", "ntasks", "ntasks-per-node", "gpus", "gpus-per-node
 _NUMBER = re.compile(r"[\"']?(?P<least>[0-9]{1,9})(?P<unit>[kKmM]?)(?:-(?P<most>[0-9]{1,9})(?P<of>[kKmM]?))?[\"']?")
 _UNITS = {"": 1, "k": 1024, "m": 1024**2}
 _NODES = re.compile(r"(?m)^#SBATCH[ \t]+(?:[^#\n]{0,200}[ \t])?(?:--nodes\b|-N)")
+_DEVICES = re.compile(
+    r"(?m)^#SBATCH[ \t]+(?:[^#\n]{0,200}[ \t])?--(?:gpus-per-node|gres)[= \t]"
+    r"(?:gpu:)?(?:[A-Za-z][\w.-]{0,40}:)?([0-9]{1,4})(?![\w:])"
+)
 OPEN = 0
 """A size that the lines ask for and do not settle."""
 
@@ -36,6 +40,16 @@ def slurm_sizes(text: str) -> dict[str, int]:
     names = dict.fromkeys(name for job in jobs for name in job)
     every = {name: {job[name] for job in jobs if name in job} for name in names}
     return {name: sizes.pop() if len(sizes) == 1 else OPEN for name, sizes in every.items()}
+
+
+def devices_per_node(text: str) -> int | None:
+    """Accelerators of a node that the lines ask for, be it with a type; None where they name none, or several numbers.
+
+    >>> devices_per_node("#SBATCH --gpus-per-node=mi250:8"), devices_per_node("#SBATCH -N 2 --gres=gpu:a100:4")
+    (8, 4)
+    """
+    found = {int(number) for number in _DEVICES.findall(text)}
+    return found.pop() if len(found) == 1 else None
 
 
 def nodes_told(text: str) -> str:

@@ -17,6 +17,7 @@ from trainspec_validate.interop.readers._huggingface_open import leave_launch_op
 from trainspec_validate.interop.readers._huggingface_training import write_training
 from trainspec_validate.interop.readers._huggingface_weights import STORED
 from trainspec_validate.interop.readers._optimizer_plan import share_of
+from trainspec_validate.interop.readers._overriding import AXOLOTL, DEEPSPEED, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, why_open
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -143,6 +144,8 @@ def _write(draft: Draft) -> None:
     if not draft.word("deepspeed"):
         leave_launch_open(draft)
     complete(draft, draft.count("world_size"), "world_size of the file")
+    leave_overridden_open(draft, AXOLOTL)
+    leave_overridden_open(draft, DEEPSPEED, "deepspeed.")
 
 
 def _leave_auto_open(draft: Draft) -> None:

@@ -8,6 +8,7 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import neox
 from trainspec_validate.interop.readers._deepspeed_plan import write_plan
+from trainspec_validate.interop.readers._overriding import DEEPSPEED, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
@@ -43,6 +44,7 @@ def read(text: ForeignText) -> Fragment:
         draft = Draft(values, lines_in(source))
         write_plan(draft)
         complete(draft)
+        leave_overridden_open(draft, DEEPSPEED)
         return draft
 
     draft = settled(_with_one_half(flatten(source.data)), make)

@@ -9,7 +9,7 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._abbreviations import complete_options, tell_completed
-from trainspec_validate.interop.readers._accelerate_plan import write_accelerate
+from trainspec_validate.interop.readers._accelerate_plan import put_context, write_accelerate
 from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._foreign_splits import (
     leave_micro_batch_open,
@@ -48,6 +48,9 @@ from trainspec_validate.interop.readers._huggingface_training import (
 from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
+from trainspec_validate.interop.readers._overriding import ACCELERATE as ACCELERATED
+from trainspec_validate.interop.readers._overriding import DEEPSPEED as CONFIGURED
+from trainspec_validate.interop.readers._overriding import TRAINER, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
@@ -284,8 +287,8 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     world, source = launched_ranks(draft, world, source)
     write_training(draft)
     leave_mismatches_open(draft, configured)
-    for axis, setting in (("tensor", "tp_size"), ("context", "cp_size")):
-        draft.copy(("parallelism", axis), f"parallelism_config.{setting}")
+    draft.copy(("parallelism", "tensor"), "parallelism_config.tp_size")
+    put_context(draft, "parallelism_config.")
     leave_splits_open(draft)
     leave_micro_batch_open(draft)
     program = draft.word(PROGRAM) if PROGRAM in draft.values else None
@@ -304,6 +307,8 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
         draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
     if is_factory(draft) and not swift:
         leave_factory_open(draft)
+    for table, prefix in ((TRAINER, ""), (ACCELERATED, ACCELERATE), (CONFIGURED, DEEPSPEED)):
+        leave_overridden_open(draft, table, prefix)
     return draft
 
 
@@ -328,6 +333,7 @@ def read_accelerate(text: ForeignText) -> Fragment:
         draft = Draft(values, lines_in(source))
         complete(draft, write_accelerate(draft), "num_processes")
         leave_loading_open(draft, None)
+        leave_overridden_open(draft, ACCELERATED)
         return draft
 
     draft = settled(flatten(source.data), make)

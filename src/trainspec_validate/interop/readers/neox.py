@@ -12,6 +12,7 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers import _deepspeed_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_neox
+from trainspec_validate.interop.readers._overriding import DEEPSPEED, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
@@ -127,6 +128,7 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
             why = "use_bnb_optimizer takes an optimizer of bitsandbytes, whose moments have 8 bits"
             draft.drop([("optimizer", "name"), ("precision", "optimizer_state")], why)
         complete(draft)
+        leave_overridden_open(draft, DEEPSPEED)
         _leave_part_open(draft)
         return draft
 

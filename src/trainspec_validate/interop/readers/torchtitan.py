@@ -11,6 +11,7 @@ from typing import Any
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._optimizer_plan import write_torchtitan
+from trainspec_validate.interop.readers._overriding import TORCHTITAN, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, like, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten
@@ -86,6 +87,7 @@ def read(text: ForeignText) -> Fragment:
             told = f"a comment calls the file a preset for {preset[1]} accelerators; what starts the job decides"
             draft.lacks(("parallelism", "num_accelerators"), told)
         complete(draft)
+        leave_overridden_open(draft, TORCHTITAN)
         return draft
 
     return settled(flatten(data), make).fragment("torchtitan-toml", text)
