@@ -22,6 +22,7 @@ from trainspec_validate.interop.readers._megatron_fork import sign_of_a_fork
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
+from trainspec_validate.interop.readers._overriding import MEGATRON, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
 from trainspec_validate.interop.readers._shell_choices import Alternatives
@@ -127,6 +128,7 @@ def read(text: ForeignText) -> Fragment:
         _put_rollouts(draft)
         complete(draft, *started_ranks(draft, text.text))
         leave_foreign_model_open(draft)
+        leave_overridden_open(draft, MEGATRON)
         return draft
 
     here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}  # needs no directory
@@ -245,6 +247,7 @@ def _read_log(text: ForeignText) -> Fragment:
         _take_counted(draft, text.text)
         leave_frozen_open(draft)
         complete(draft, world, source)
+        leave_overridden_open(draft, MEGATRON)
         return draft
 
     values = {name: option.value for name, option in options.items()}
