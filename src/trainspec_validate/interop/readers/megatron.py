@@ -126,9 +126,7 @@ def read(text: ForeignText) -> Fragment:
         drop_from_checkpoint(draft)
         count_biases(draft)
         _put_rollouts(draft)
-        complete(draft, *started_ranks(draft, text.text))
-        leave_foreign_model_open(draft)
-        leave_overridden_open(draft, MEGATRON)
+        _complete(draft, text.text)
         return draft
 
     here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}  # needs no directory
@@ -140,6 +138,13 @@ def read(text: ForeignText) -> Fragment:
         leave_open(draft, own)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _complete(draft: Draft, text: str) -> None:
+    """Fill in what follows, and leave open what another model or a further argument changes."""
+    complete(draft, *started_ranks(draft, text))
+    leave_foreign_model_open(draft)
+    leave_overridden_open(draft, MEGATRON)
 
 
 def _signs(text: ForeignText) -> tuple[str, str]:

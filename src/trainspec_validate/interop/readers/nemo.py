@@ -221,8 +221,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         values["swiglu"] = True
     optimizer = draft.known(_OPTIMIZERS, "model.optim.name")
     sums = ""
-    other = _other_model(values)
-    if other:
+    if other := _other_model(values):
         draft.remark(f"{other} shows that the model is not a plain decoder; its parameters must be given", other)
         values["is_hybrid_model"] = True
         draft.used.add("is_hybrid_model")
