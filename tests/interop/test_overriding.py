@@ -382,7 +382,6 @@ def assert_opens_in(plain: str, more: str, keys: str) -> None:
         ("--outer-dp-sharding-strategy optim", "parallelism.sharding"),
         ("--torch-fsdp2-no-reshard-after-forward", "parallelism.sharding"),
         ("--megatron-fsdp-main-params-dtype bf16", "precision.master_parameters"),
-        ("--megatron-fsdp-main-grads-dtype bf16", "precision.gradients"),
     ],
 )
 def test_megatron(more: str, keys: str) -> None:

@@ -330,12 +330,6 @@ MEGATRON = (
         idle=("fp32",),
     ),
     Override(
-        r"megatron_fsdp_main_grads_dtype",
-        tuple(("precision", key) for key in ("gradients", "accumulation")),
-        f"the format in which FSDP adds up gradients ({_MEGATRON}/training/arguments.py)",
-        idle=("auto",),
-    ),
-    Override(
         r"te_precision_config_file|kitchen_config_file|kitchen_recipe_number",
         (("precision", "recipe"), ("precision", "compute")),
         f"it gives layers formats of their own ({_MEGATRON}/training/arguments.py)",
