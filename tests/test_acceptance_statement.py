@@ -133,6 +133,10 @@ def restated(change: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, An
         (lambda data: data.update(signatures=data["signatures"] * 65), "65 signatures, more than 64"),
         (lambda data: data["signatures"][0].update(sig="AAAA"), "not signed by the key"),
         (lambda data: data.pop("payload"), "differs from what"),
+        (lambda data: data.update(payload="\ud800"), "one half of a surrogate pair"),
+        (lambda data: data["signatures"][0].update(sig="\ud800"), "one half of a surrogate pair"),
+        (lambda data: data.update(other="\ud800"), "one half of a surrogate pair"),
+        (restated(lambda data: data["subject"][0].update(name="\ud800")), "differs from what"),
     ],
 )
 def test_a_changed_statement_fails(

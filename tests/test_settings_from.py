@@ -360,3 +360,14 @@ def test_new_files_that_the_target_branch_silences_are_named(settings: str, why:
     told = CliRunner().invoke(command, arguments, prog_name=PROGRAM).stderr
     assert told.count("is new") == 1
     assert f"Note: legacy/new.yaml is new against ../main, and {why}\n" in told
+
+
+def test_waivers_of_settings_that_cannot_be_read_are_named_with_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pyproject.toml").write_text('[tool.trainspec]\nwaivers = "absent.yaml"\n')
+    Path("a.yaml").write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\n")
+    result = CliRunner().invoke(command, ["a.yaml"])
+    assert result.exit_code == 2
+    assert "waivers in pyproject.toml: absent.yaml: the file cannot be read" in result.stderr

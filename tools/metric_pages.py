@@ -99,7 +99,8 @@ def _metrics_page(catalog: MetricCatalog) -> list[str]:
 EVERY_RUN = """
 These are `Required`, each under all of its scopes. A metric is due where a stream of the run declares that scope, and
 `full` adds its metrics to those of `core`. The training stack writes the scopes job and rank; the exporters of the
-cluster owner write device, node, nic and pair; each writer reports about itself in the scope emitter.
+cluster owner write device, node, nic and pair; each writer reports about itself in the scope emitter. C0 behind a
+metric is each optimizer step, a number such as 30 the longest time between two values in seconds, and E an event.
 """
 CONDITIONAL = """
 `Conditionally required` are {names}. [Conditions](../v1/09-expected-metrics.md#conditions) says when each is due.

@@ -187,8 +187,8 @@ The others repeat less often, or once: they show that a behaviour exists, and no
 """
 _TOTALS = """## Needs of each level
 
-A claim of the profile `core` needs this for each level, with everything of the levels above it in the table. Numbers of
-scenarios and trials include those of the lower levels.
+A claim of the profile `core` needs this for each level, and what the lower levels need, which are the rows above it.
+Numbers of scenarios and trials include those of the lower levels.
 """
 _DOCUMENTS = "`documents`: a cluster profile, a training plan or a checkpoint policy, none with an error"
 _COLUMNS = {
@@ -197,7 +197,7 @@ _COLUMNS = {
     "About": "---",
     "Needs": "---",
     "Ranks": "---:",
-    "Half": "---:",
+    "50 of 100": "---:",
     "90 of 100": "---:",
     "95 of 100": "---:",
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from trainspec_record.guard import tell_once
 from trainspec_record.redaction import REDACT, Redaction, read_key
 from trainspec_record.values import name
 
@@ -84,6 +85,8 @@ def identity(environment: Mapping[str, str]) -> Identity | None:
     launcher, rank, size, local = _place(environment)
     attempt = _whole(environment, ("TRAINSPEC_ATTEMPT",))
     if attempt is None:
+        if given := environment.get("TRAINSPEC_ATTEMPT", "").strip():
+            tell_once(f"TRAINSPEC_ATTEMPT is {given!r}, which is no number of an attempt; the launcher counts")
         attempt = sum(_whole(environment, (each,)) or 0 for each in RESTARTS)
     return Identity(
         folder=folder,
@@ -119,13 +122,21 @@ def _run(environment: Mapping[str, str]) -> str:
 
 
 def _place(environment: Mapping[str, str]) -> tuple[str | None, int, int | None, int]:
-    """Launcher, rank, world size and local rank; one process alone where no launcher says otherwise."""
+    """Launcher, rank, world size and local rank; one process alone where no launcher says otherwise.
+
+    The number of ranks is unknown where what a launcher says is no rank.
+    """
     for launcher in LAUNCHERS:
         rank = _whole(environment, launcher.rank)
         if rank is not None:
             size = _whole(environment, launcher.world_size)
+            if size is not None and rank >= size:
+                tell_once(f"{launcher.name} gives rank {rank} of {size} ranks; the number of ranks is left out")
             return launcher.name, min(rank, MAX_RANK), size or None, _whole(environment, launcher.local_rank) or 0
-    return None, 0, 1, 0
+    odd = [(each, value) for one in LAUNCHERS for each in one.rank if (value := environment.get(each, "").strip())]
+    if odd:
+        tell_once("{} is {!r}, which is no rank; this process is recorded as rank 0".format(*odd[0]))
+    return None, 0, None if odd else 1, 0
 
 
 def _whole(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:

@@ -82,3 +82,12 @@ def _trials_of(path: Path) -> dict[tuple[str, int], float]:
     """Seconds of each trial of a report, by scenario and number."""
     report = read_report(path)
     return {(one.scenario, trial.number): trial.seconds for one in report.scenarios for trial in one.trials}
+
+
+def test_the_contract_states_the_scenarios_of_each_level() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    levels = ("observable", "recoverable", "efficient")
+    rows = [re.findall(rf"^\| {level} \| .* \| (\d+)(?: \| \d+){{3}} \|$", text, re.MULTILINE) for level in levels]
+    wanted = ", ".join(f"{number} for `{level}`" for level, (number,) in zip(levels, rows, strict=True))
+    contract = " ".join((PAGE.parents[1] / "v1" / "00-contract.md").read_text(encoding="utf-8").split())
+    assert f"in `core`, {wanted}, those of lower levels included" in contract

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from trainspec_record import guard
 from trainspec_record.identity import Identity, identity
 
 RUN = {"TRAINSPEC_RUN": "/runs/r-1", "TRAINSPEC_HOST": "n"}
@@ -118,3 +119,20 @@ def test_the_launcher_says_which_attempt_is_the_last() -> None:
     assert not who(TORCHRUN).is_last_attempt
     assert who({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": "3"}).is_last_attempt
     assert not who(SLURM).is_last_attempt
+
+
+@pytest.mark.parametrize(
+    ("environment", "world_size", "message"),
+    [
+        ({"RANK": "x", "WORLD_SIZE": "2"}, None, "RANK is 'x', which is no rank"),
+        ({"RANK": "-2", "WORLD_SIZE": "2"}, None, "RANK is '-2', which is no rank"),
+        ({"RANK": "5", "WORLD_SIZE": "2"}, None, "torchrun gives rank 5 of 2 ranks"),
+        ({"TRAINSPEC_ATTEMPT": "-1"}, 1, "TRAINSPEC_ATTEMPT is '-1', which is no number of an attempt"),
+    ],
+)
+def test_what_a_launcher_cannot_mean_is_reported(
+    environment: dict[str, str], world_size: int | None, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard._told.clear()
+    assert who(environment).world_size == world_size
+    assert message in caplog.text

@@ -251,6 +251,7 @@ def test_not_applicable(verdict: Callable[..., Verdict], requirement: str, plan:
         ("TS-PAR-025", perf("flops_per_token: 1e9, flops_convention: 6n") + "num_parameters_trained: 1e6"),
         ("TS-PAR-025", "model: {family: cnn}\n" + perf("flops_per_token: 1e9, flops_convention: framework")),
         ("TS-PAR-027", perf("peak_flops_per_second: 1e15, peak_format: fp6")),
+        ("TS-PAR-027", perf("peak_flops_per_second: 624e12")),
     ],
 )
 def test_stated_figures_that_nothing_reaches_are_not_judged(

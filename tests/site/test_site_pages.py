@@ -372,6 +372,8 @@ def test_the_verdicts_on_stacks_are_a_page_that_others_lead_to(tmp_path: Path) -
     stage.stage(ROOT, tmp_path / "pages", "")
     page = (tmp_path / "pages" / "reference" / "stacks.md").read_text(encoding="utf-8")
     assert page.startswith("# Verdicts of stacks in each scenario")
+    assert "| Failed |" not in page
+    assert "## accelerate" in page
     assert "](README.md)" not in page
     excerpt = (tmp_path / "pages" / "guide" / "mixture-of-experts.md").read_text(encoding="utf-8")
     assert '```yaml title="examples/plans/deepseek-v3-gb200.yaml"' in excerpt

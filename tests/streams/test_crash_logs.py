@@ -19,6 +19,9 @@ TRACE = (
 )
 BY_HOST = "".join(f"0: {line}\n" for line in TRACE.splitlines())
 """The same behind the number of a node, as `srun --label` writes it."""
+FRAMES_BY_HOST = BY_HOST.partition("\n")[2]
+"""Frames of the other one, after the exception of the first."""
+IGNORED = "0: Exception ignored in atexit callback: <f>\n"
 OTHER = "epoch 1 step {} loss 2.5\n"
 """A step of a program that is not known."""
 STEP = "iter {}: loss 2.5, time 250.00ms, mfu 30.00%\n"
@@ -71,6 +74,14 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
         f"{TRACE}KeyError: 'lr'\n{START * 200}",
         f"{START}Exception ignored in: <function f at 0x7f>\n{TRACE}ImportError: no triton\n",
         f"{START}0: Exception ignored in atexit callback: <function f at 0x7f>\n{BY_HOST}0: OSError: no file\n",
+        START
+        + IGNORED
+        + BY_HOST
+        + IGNORED
+        + BY_HOST
+        + "0: OSError: no file\n"
+        + FRAMES_BY_HOST
+        + "0: OSError: no file\n",
         START + "0: Exception ignored in atexit callback: <f>\n" * 2 + BY_HOST * 2 + "0: OSError: no file\n" * 2,
         f"{START}{'x' * 20_000}\nException ignored on calling ctypes callback function: <f>\n{TRACE}OSError: no\n",
         f"{OTHER.format(10)}{TRACE}KeyError: 'lr'\n{OTHER.format(20) * 200}",
@@ -84,6 +95,7 @@ def test_a_crash_after_more_output_than_a_start_is_found(tmp_path: Path) -> None
         "goes-on",
         "handled",
         "handled-by-host",
+        "handled-within-another",
         "handled-of-two-ranks",
         "handled-behind-a-long-line",
         "steps-go-on",

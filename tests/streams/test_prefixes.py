@@ -78,6 +78,9 @@ PREFIXES: dict[str, Before] = {
     "time in brackets": lambda n, line: f"[{at(n).replace('T', ' ')}] {line}",
     "logger": lambda n, line: f"{at(n).replace('T', ' ')},{n:03d} - INFO - __main__ - {line}",
     "time of day": lambda n, line: f"{at(n)[11:]} {line}",
+    "compose": lambda _, line: f"trainer-1  | {line}",
+    "process manager": lambda _, line: f"0|run-5b  | {line}",
+    "cloud": lambda _, line: f"(head, rank=0, pid=1234) {line}",
     "colors": lambda _, line: f"\x1b[32m{line}\x1b[0m",
 }
 

@@ -30,6 +30,8 @@ NEIGHBOURS, NO_CHAPTERS = "assets/javascripts/neighbours.js", "const chapters = 
 VERDICTS = "conformance/results/verdicts.md"
 STACKS = "reference/stacks.md"
 """The page with the verdicts on stacks, and its place on the site."""
+FAILED = re.compile(r"^\| Failed \| Check \| Message \|\n(?:\|.*\n)+\n?", re.MULTILINE)
+"""The messages of each failed check, which the site leaves to the file in the repository."""
 POLICIES = {"GOVERNANCE.md": "reference/governance.md", "SECURITY.md": "reference/security.md"}
 """The files that say who decides and what the tools promise of hostile input, and their places on the site."""
 PLACES = {VERDICTS: STACKS, alert_page.RULES: alert_page.PAGE, **POLICIES}
@@ -85,7 +87,7 @@ def built_pages(root: Path) -> dict[str, str]:
     for file, place in POLICIES.items():
         text = (root / file).read_text(encoding="utf-8")
         pages[place] = LINK.sub(r"](../../\g<target>\g<rest>)", text).replace("](../../spec/", "](../")
-    verdicts = (root / VERDICTS).read_text(encoding="utf-8")
+    verdicts = FAILED.sub("", (root / VERDICTS).read_text(encoding="utf-8"))
     return pages | {STACKS: LINK.sub(rf"](../../{posixpath.dirname(VERDICTS)}/\g<target>\g<rest>)", verdicts)}
 
 

@@ -19,6 +19,7 @@ _INDEX = 1
 """Some optimizers do not count their first step, in which they only gather statistics, as SOAP does."""
 _RESUME = "resume from a checkpoint whose parts agree"
 _LOOK = "look for a file of another save, unless the optimizer was made anew or optimizer steps were skipped"
+_LOOK_AHEAD = "look for a file of another save, unless the optimizer was kept from an earlier training"
 _RANDOM = re.compile(r"^random_states_\d{1,7}\.pkl$")
 _OF_ACCELERATE = re.compile(r"^scheduler(?P<number>_\d{1,4})?\.bin$")
 _OPTIMIZER_OF_ACCELERATE = re.compile(r"^optimizer(?:_\d{1,4})?\.bin$")
@@ -88,7 +89,8 @@ def _compare_trainer(checkpoint: Checkpoint) -> None:
     if kind == "fault":
         _report(checkpoint, place, told)
     elif kind:
-        checkpoint.doubts[place] = (f"is of another step than other parts, or was made anew: {told}", _LOOK)
+        why, look = ("kept from an earlier training", _LOOK_AHEAD) if (updates or 0) > step else ("made anew", _LOOK)
+        checkpoint.doubts[place] = (f"is of another step than other parts, or was {why}: {told}", look)
 
 
 def _kind(step: int, updates: int, schedule: int, *, scaled: bool) -> str:

@@ -110,7 +110,7 @@ def read_json(content: bytes, *, is_strict: bool = False, parse_int: Callable[[s
     """The value of a JSON text; keys are unique and values are within the limits.
 
     A byte order mark at the start is ignored, as RFC 8259 section 8.1 allows. Unless `is_strict`, NaN and Infinity are
-    numbers, which Python writes and JSON has not.
+    numbers, which Python writes and JSON has not, and a text may hold one half of a surrogate pair.
 
     Raises:
         LimitError: it holds more values or nests deeper than the limits.
@@ -131,7 +131,17 @@ def read_json(content: bytes, *, is_strict: bool = False, parse_int: Callable[[s
     if _is_deeper(value, int(JSON_LEVELS.most)):
         with within():
             raise OverLimitError(JSON_LEVELS)
+    if is_strict and any(mark in content for mark in _PAIRS) and _has_half_a_pair(value):
+        raise UnreadableError("has one half of a surrogate pair in a text (escape characters in pairs, or write UTF-8)")
     return value
+
+
+def _has_half_a_pair(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def not_json_words(content: bytes, error: ValueError) -> str:

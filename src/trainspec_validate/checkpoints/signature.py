@@ -82,8 +82,9 @@ def read(checkpoint: Checkpoint) -> Signature:
     """
     try:
         with memory_of_the_machine():
-            found = msgspec.convert(read_json(read_small(checkpoint.root / SIGNATURE_NAME)), _Bundle).dsse_envelope
-            statement = msgspec.convert(read_json(found.payload), _Statement)
+            content = read_small(checkpoint.root / SIGNATURE_NAME)
+            found = msgspec.convert(read_json(content, is_strict=True), _Bundle).dsse_envelope
+            statement = msgspec.convert(read_json(found.payload, is_strict=True), _Statement)
     except UnreadableError as error:
         raise SignatureError(f"the signature {error}") from error
     except msgspec.ValidationError as error:

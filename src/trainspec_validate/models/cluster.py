@@ -12,7 +12,7 @@ from trainspec_validate.documents.types.cluster import FailureDomain
 from trainspec_validate.models.document import Document, DocumentPart, ListOf, Meta, Whole
 from trainspec_validate.models.base import (
     Bytes, BytesPerSecond, Count, CountOrZero, Extensions, KeyPath, LinkBytesPerSecond, Metadata, Name, PositiveSeconds,
-    Seconds, SoftwareComponent, Source, Text, Watts,
+    Seconds, SoftwareComponent, Source, StorageBytes, Text, Watts,
 )
 from trainspec_validate.models.fabric import Fabric, Layout
 from trainspec_validate.models.hardware import NodeGroup
@@ -32,7 +32,7 @@ class StorageTarget(DocumentPart):
     """Sustained write rate of the whole target."""
     read_bandwidth_bytes_per_second: BytesPerSecond | None = None
     """Sustained read rate of the whole target."""
-    capacity_bytes: Bytes | None = None
+    capacity_bytes: StorageBytes | None = None
     """Size of the target."""
     free_bytes: Bytes | None = None
     """Space that checkpoints may use; absent means the capacity."""

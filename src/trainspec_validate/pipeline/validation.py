@@ -350,11 +350,12 @@ def _with_waivers(documents: DocumentSet, terms: Terms) -> tuple[DocumentSet, Wa
     path = Path(os.fspath(terms.waivers or ""))
     name = documents.known_as(path) or path.as_posix()
     if name not in documents.files:
+        said = f"waivers in {terms.settings}: {name}" if "waivers" in terms.from_settings else name
         try:
-            with untrusted(unreadable(name)):
+            with untrusted(unreadable(said)):
                 documents = documents.including([read_named(documents.index, path, name)])
         except LoadError as error:
-            raise InputError(f"{name}: {error}") from error
+            raise InputError(f"{said}: {error}") from error
     file = documents.files[name]
     if file.kind is not None and file.kind != "Waivers":
         raise InputError(f"{name}: this is a {file.kind}; a waiver file is of kind Waivers")

@@ -319,8 +319,11 @@ def peak_rate(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Violation
     """The peak is the accelerator's dense peak for that number format."""
     performance = _performance(plan)
     given, number_format = performance.peak_flops_per_second, performance.peak_format
-    if given is None or number_format is None:
-        raise NotApplicable("the plan gives no peak with its number format")
+    if given is None:
+        raise NotApplicable("the plan gives no peak")
+    if number_format is None:
+        reason = "gives a peak without its number format"
+        raise Unresolved(at(plan, "performance", "peak_flops_per_second"), reason, "add peak_format")
     ask_group(plan, cluster, whole_job=True)
     groups = node_groups(plan, cluster)
     peaks = _by_rank(groups, [_peak(group.accelerator, number_format) for group in groups])

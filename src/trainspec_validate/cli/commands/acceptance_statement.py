@@ -120,7 +120,7 @@ class _Read:
     def name(self) -> str:
         """The name of the document that it is about, as it says."""
         try:
-            subject = read_json(self.payload)["subject"][0]["name"]
+            subject = read_json(self.payload, is_strict=True)["subject"][0]["name"]
         except (UnreadableError, LookupError, TypeError):
             return _SUBJECT
         return subject if isinstance(subject, str) else _SUBJECT
@@ -172,7 +172,7 @@ class Judge:
     def _statement(self, place: str, content: bytes) -> _Read | None:
         """The statement of a file, if it is that of these files."""
         try:
-            data = read_json(content)
+            data = read_json(content, is_strict=True)
             is_plain = not isinstance(data, dict) or "payload" not in data
             found = _Read(content) if is_plain else _of_envelope(data)
         except (UnreadableError, SignatureError) as error:

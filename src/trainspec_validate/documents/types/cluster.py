@@ -22,6 +22,7 @@ from trainspec_validate.documents.types.base import (
     Seconds,
     SoftwareComponent,
     Source,
+    StorageBytes,
     Text,
     Watts,
 )
@@ -47,7 +48,7 @@ class StorageTarget(Record, frozen=True, kw_only=True):
     """Sustained write rate of the whole target."""
     read_bandwidth_bytes_per_second: BytesPerSecond | None = None
     """Sustained read rate of the whole target."""
-    capacity_bytes: Bytes | None = None
+    capacity_bytes: StorageBytes | None = None
     """Size of the target."""
     free_bytes: Bytes | None = None
     """Space that checkpoints may use; absent means the capacity."""

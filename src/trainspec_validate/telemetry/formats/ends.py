@@ -255,6 +255,8 @@ class _Ends:
         """Whether the lines are of a traceback, whose exception comes after them."""
         self._is_handled = False
         """Whether the program says that it goes on behind this traceback."""
+        self._num_open = 0
+        """Tracebacks of that kind whose exception is still to come."""
         self._num_handled = 0
         """Tracebacks still to come of which that is said: those of several ranks may be one within the other."""
         self._is_chained = False
@@ -336,6 +338,7 @@ class _Ends:
             self._trace = self._trace if self._is_within else offset
             self._is_handled = self._num_handled > 0
             self._num_handled -= self._is_handled
+            self._num_open = self._num_open + 1 if self._is_handled else 0
             self._is_chained = _ORIGINAL in raw or _CHAINED.search(self._before) is not None
             self._is_within = not self._is_handled
         elif _FRAME in raw and not self._is_handled:
@@ -363,7 +366,8 @@ class _Ends:
         if self._is_within:
             self._begin_end()
             self._is_open = _OPEN_MESSAGE.search(said) is not None
-        self._is_within = self._is_handled = False
+        self._num_open = max(0, self._num_open - 1)
+        self._is_within, self._is_handled = False, self._num_open > 0
 
     def _begin_end(self) -> None:
         self._num_after = self._num_of_message = 0

@@ -28,7 +28,9 @@ _AFTER_WORD: Final = rb"(?=[:|\s]|$)"
 _PART: Final = re.compile(
     rb"[ \t]{0,5}(?:(?P<time>%s)|(?P<group>%s)|(?P<word>%s)%s)" % (_TIME, _GROUP, _WORD, _AFTER_WORD)
 )
-_MARK: Final = re.compile(rb"[:|]?")
+_MARK: Final = re.compile(rb"[ \t]{0,12}\||:|")
+"""Ends a part; names before a bar are padded to one width."""
+_MARKS: Final = {b"": b"", b":": b":", b"|": rb"[ \t]{0,12}\|"}
 _SPACES: Final = re.compile(rb"[ \t]*")
 _COLOR: Final = re.compile(rb"\x1b\[[0-9;]{0,20}[mK]")
 _NUMBERS: Final = re.compile(rb"\d+")
@@ -219,22 +221,23 @@ def _common(lines: list[bytes], places: list[int]) -> tuple[bytes, str, bool, li
     least = max(_FEWEST_LINES, _LEAST_SHARE * len(lines))
     found = [_PART.match(line[:_MOST_BYTES], at) if at >= 0 else None for line, at in zip(lines, places, strict=True)]
     marks = [_mark(line, each) for line, each in zip(lines, found, strict=True)]
-    counts = Counter((each.lastgroup or "", mark) for each, mark in zip(found, marks, strict=True) if each)
+    counts = Counter((each.lastgroup or "", mark.strip()) for each, mark in zip(found, marks, strict=True) if each)
     (kind, mark), num = next(iter(counts.most_common(1)), (("", b""), 0))
     chosen = [
-        each if each and (each.lastgroup, its) == (kind, mark) else None for each, its in zip(found, marks, strict=True)
+        each if each and (each.lastgroup, its.strip()) == (kind, mark) else None
+        for each, its in zip(found, marks, strict=True)
     ]
     texts = [each[kind] for each in chosen if each]
     if num < least or (kind != "time" and not _is_of_process(texts)):
         return None
-    ends = [each.end() + len(mark) if each else -1 for each in chosen]
+    ends = [each.end() + len(its) if each else -1 for each, its in zip(chosen, marks, strict=True)]
     spaces = sorted(
         _num_spaces(line, end) for line, end in zip(lines, ends, strict=True) if 0 <= end < len(line.rstrip())
     )
     num_spaces = spaces[int(len(spaces) * _MOST_UNSPACED)] if spaces else 0
     if kind == "word" and not mark and not num_spaces:
         return None
-    form = b"[ \\t]{0,5}%s%s[ \\t]{0,%d}" % (_form(kind, set(texts)), re.escape(mark), num_spaces)
+    form = b"[ \\t]{0,5}%s%s[ \\t]{0,%d}" % (_form(kind, set(texts)), _MARKS[mark], num_spaces)
     after = [
         end + min(num_spaces, _num_spaces(line, end)) if end >= 0 else -1 for line, end in zip(lines, ends, strict=True)
     ]
