@@ -120,7 +120,7 @@ def test_what_the_table_says_of_itself_is_no_result() -> None:
     after = "|-----  Deployment  --------+------------------------------------------------|\n"
     start = diagnostic().index("| Denylist")
     table = diagnostic()[:start] + about + section + after + diagnostic()[start:]
-    assert read(table) == {"failed_checks": [], "unread": [], "ran": ["diagnostics"]}
+    assert read(table) == {"failed_checks": [], "unread": [], "ran": ["diagnostics", "diagnostics: Deployment"]}
 
 
 def test_a_table_without_a_check_is_named() -> None:

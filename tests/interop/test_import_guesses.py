@@ -23,7 +23,7 @@ def script(*options: str) -> Fragment:
 
 
 @pytest.mark.parametrize(
-    "option", ["--grad_checkpoint True", "--use_gradient_checkpointing True", "--activation_checkpointing 1"]
+    "option", ["--grad_checkpoint True", "--use_gradient_checkpointing True", "--enable_activation_checkpointing 1"]
 )
 def test_a_switch_of_another_name_leaves_recomputation_open(option: str) -> None:
     told = "--dataloader_num_workers 4"

@@ -7,17 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plan_files import assert_sound, at, remarks_of, unknown_keys
+from plan_files import assert_sound, at, remarks_of, text_of, unknown_keys
+from test_llm_foundry import JOB
+from test_nanotron_and_olmo import NANOTRON, OLMO
 
 from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._overriding import (
     ACCELERATE,
     AXOLOTL,
     DEEPSPEED,
+    MAXTEXT,
     TORCHTITAN,
     TRAINER,
     Override,
 )
+from trainspec_validate.interop.readers._overriding import MEGATRON as MEGATRON_ROWS
+from trainspec_validate.interop.readers._overriding import OLMO as OLMO_ROWS
 from trainspec_validate.interop.recognise import recognise
 
 TITAN = """[job]
@@ -321,6 +326,9 @@ TABLES = {
     "trainer": TRAINER,
     "accelerate": ACCELERATE,
     "axolotl": AXOLOTL,
+    "megatron": MEGATRON_ROWS,
+    "maxtext": MAXTEXT,
+    "olmo": OLMO_ROWS,
 }
 
 
@@ -355,3 +363,87 @@ def test_a_script_that_srun_starts(tasks: int, devices: str, program: str, ranks
     if ranks is None:
         told = reason(fragment, "parallelism.num_accelerators")
         assert "the script, which is not read, may start several processes" in told
+
+
+def assert_opens_in(plain: str, more: str, keys: str) -> None:
+    """A further line of a text opens the keys."""
+    setting = more.split(":", maxsplit=1)[0].split(" ", maxsplit=1)[0].strip().lstrip("-").replace("-", "_")
+    assert_opens(read(plain), read(plain.rstrip("\n") + more + "\n"), keys, setting)
+
+
+@pytest.mark.parametrize(
+    ("more", "keys"),
+    [
+        ("--heterogeneous-layers-config-path l.json", "model.num_parameters model.num_key_value_heads"),
+        ("--kitchen-recipe-number 2", "precision.compute"),
+        ("--fp4-param-gather", "precision.parameters"),
+        ("--inprocess-active-world-size 12", "parallelism.num_accelerators parallelism.data"),
+        ("--perform-rl-step", "batch.micro_sequences batch.global_sequences"),
+        ("--outer-dp-sharding-strategy optim", "parallelism.sharding"),
+        ("--torch-fsdp2-no-reshard-after-forward", "parallelism.sharding"),
+        ("--megatron-fsdp-main-params-dtype bf16", "precision.master_parameters"),
+    ],
+)
+def test_megatron(more: str, keys: str) -> None:
+    plain = f"torchrun --nnodes 2 --nproc-per-node 8{MEGATRON.rstrip()} --use-distributed-optimizer --swiglu"
+    assert_opens_in(f"{plain} --vocab-size 32000 --untie-embeddings-and-output-weights", f" {more}", keys)
+
+
+def test_a_file_that_goes_before_the_arguments_of_megatron() -> None:
+    fragment = read(f"torchrun --nnodes 2 --nproc-per-node 8{MEGATRON.rstrip()} --yaml-cfg job.yaml\n")
+    assert not {"model", "batch", "optimizer", "parallelism"} & fragment.facts.keys()
+    assert "yaml_cfg" in reason(fragment, "model")
+
+
+def test_megatron_without_an_effect() -> None:
+    plain = f"torchrun --nnodes 2 --nproc-per-node 8{MEGATRON.rstrip()} --use-distributed-optimizer"
+    same = f"{plain} --outer-dp-sharding-strategy no_shard --megatron-fsdp-main-params-dtype fp32\n"
+    assert read(same).facts == read(plain).facts
+
+
+def test_nemo() -> None:
+    text = text_of("nemo-gpt.yaml").text
+    changed = text.replace("\nmodel:\n", "\nmodel:\n  fsdp: true\n")
+    assert changed != text
+    assert_opens(read(text), read(changed), "parallelism.sharding precision.parameters", "model.fsdp")
+
+
+@pytest.mark.parametrize(
+    ("more", "keys"),
+    [
+        ("shard_optimizer_over_data: true", "parallelism.sharding"),
+        ("custom_mesh: hybrid_ring_64x4", "parallelism.sharding parallelism.data"),
+        ("use_dpo: true", "batch.micro_sequences batch.global_sequences"),
+        ("share_kv_projections: true", "model.num_parameters"),
+    ],
+)
+def test_maxtext(more: str, keys: str) -> None:
+    text = text_of("maxtext-hybrid.yml").text.replace('base_config: "base.yml"\n', "")
+    assert_opens_in(text, f"\n{more}", keys)
+
+
+def test_torchtune() -> None:
+    assert_opens_in(text_of("torchtune-lora.yaml").text, "\noptimizer_in_bwd: True", "optimizer.clipping")
+
+
+def test_nanotron() -> None:
+    stages = "\ndata_stages:\n- {{name: long, start_training_step: 1, sequence_length: {length}, data: {{seed: 1}}}}"
+    assert_opens_in(NANOTRON, stages.format(length=8192), "model.sequence_length")
+    assert read(NANOTRON + stages.format(length="null") + "\n").facts == read(NANOTRON).facts
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keys", "word"),
+    [
+        ("scheduler: {", "scheduler: {grad_clip_warmup_steps: 2000, ", "optimizer.clipping", "grad_clip_warmup_steps"),
+        ("max_duration: 4e12T", "max_duration: 1000000\nstop_at: 500", "job.num_steps", "stop_at"),
+    ],
+)
+def test_olmo(old: str, new: str, keys: str, word: str) -> None:
+    plain = OLMO if word != "stop_at" else OLMO.replace(old, new.split("\n", maxsplit=1)[0])
+    assert_opens(read(plain), read(OLMO.replace(old, new)), keys, word)
+
+
+def test_llm_foundry() -> None:
+    growing = JOB.replace("algorithms:\n", "algorithms:\n  seq_length_warmup: {duration: 0.3, max_seq_length: 2048}\n")
+    assert_opens(read(JOB), read(growing), "model.sequence_length", "seq_length_warmup")

@@ -17,6 +17,7 @@ OWN = "https://github.com/OWNER/trainspec/blob/main"
     [
         ("arXiv:2407.21783, section 3", "https://arxiv.org/abs/2407.21783"),
         ("NVIDIA/nccl@1a2b3c4:src/init.cc;", "https://github.com/NVIDIA/nccl/blob/1a2b3c4/src/init.cc"),
+        ("NVIDIA/nccl@1a2b3c4:src/include.", "https://github.com/NVIDIA/nccl/tree/1a2b3c4/src/include"),
         ("google/orbax@1a2b3c4d.", "https://github.com/google/orbax/tree/1a2b3c4d"),
         ("databricks/flashoptim#3;", "https://github.com/databricks/flashoptim/issues/3"),
         ("some-one/some.thing, pull request 29", "https://github.com/some-one/some.thing/pull/29"),

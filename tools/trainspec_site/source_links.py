@@ -56,6 +56,7 @@ def _link(found: re.Match[str], own: str) -> str:
         folder = {"i": "issues", "p": "pull", "P": "pull", "d": "discussions"}[found["kind"][0]]
         start = found.start("numbers") - found.start()
         return words[:start] + re.sub(r"\d+", lambda n: f"[{n[0]}]({repository}/{folder}/{n[0]})", found["numbers"])
+    kind = "blob" if "." in (found["path"] or "").rpartition("/")[2] else "tree"
     targets = {
         "paper": f"https://arxiv.org/abs/{found['paper']}",
         "cve": f"https://nvd.nist.gov/vuln/detail/{found['cve']}",
@@ -65,7 +66,7 @@ def _link(found: re.Match[str], own: str) -> str:
         "own": f"{own}/{found['own']}",
         "number": f"{repository}/issues/{found['number']}",
         "newest": f"{repository}/blob/HEAD/{found['newest']}",
-        "path": f"{repository}/blob/{found['commit']}/{found['path']}",
+        "path": f"{repository}/{kind}/{found['commit']}/{found['path']}",
         "commit": f"{repository}/tree/{found['commit']}",
         "file": f"{repository}/blob/HEAD/{found['file']}",
         "known": repository,

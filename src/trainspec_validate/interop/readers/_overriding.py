@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainspec_validate.interop.readers._plan_parts import Draft, shown
 from trainspec_validate.model.finding import Pointer
 
-_LONGEST = 1000
+_LONGEST = 20_000
 """Characters of a value that are compared."""
 _IDLE = (None, False, 0, "", "false", "False", "none", "None", "no", "null")
 
@@ -292,3 +292,139 @@ AXOLOTL = (
     ),
 )
 """Settings of axolotl, by axolotl-ai-cloud/axolotl@067b021c:src/axolotl/utils/schemas."""
+
+_MEGATRON = "NVIDIA/Megatron-LM@d98e8a64:megatron"
+_GROUPS: tuple[Pointer, ...] = tuple(
+    (group,) for group in ("model", "parallelism", "batch", "precision", "optimizer", "communication", "memory", "job")
+)
+_VARIED: tuple[Pointer, ...] = tuple(
+    ("model", key) for key in ("attention", "num_key_value_heads", "ffn_hidden_size", "num_parameters")
+)
+MEGATRON = (
+    Override(r"yaml_cfg", _GROUPS, f"the file goes before these arguments ({_MEGATRON}/training/arguments.py)"),
+    Override(
+        r"heterogeneous_layers_config_(?:path|encoded_json)",
+        _VARIED,
+        f"each layer has heads and widths of its own ({_MEGATRON}/core/transformer/heterogeneous)",
+    ),
+    Override(
+        r"torch_fsdp2_no_reshard_after_forward",
+        (_SHARDING,),
+        f"FSDP 2 keeps parameters gathered ({_MEGATRON}/training/arguments.py)",
+    ),
+    Override(
+        r"outer_dp_sharding_strategy|enable_full_sharding_in_hsdp",
+        (_SHARDING, _DEGREE),
+        f"groups of FSDP shard among themselves too ({_MEGATRON}/training/arguments.py)",
+        idle=("no_shard",),
+    ),
+    Override(
+        r"ddp_num_buckets|ddp_pad_buckets_for_high_nccl_busbw",
+        (("communication", "bucket_bytes"),),
+        f"it decides on the size of buckets ({_MEGATRON}/core/distributed/distributed_data_parallel.py)",
+    ),
+    Override(
+        r"megatron_fsdp_main_params_dtype",
+        (("precision", "master_parameters"),),
+        f"the format of the copy that FSDP steps on ({_MEGATRON}/training/arguments.py)",
+        idle=("fp32",),
+    ),
+    Override(
+        r"te_precision_config_file|kitchen_config_file|kitchen_recipe_number",
+        (("precision", "recipe"), ("precision", "compute")),
+        f"it gives layers formats of their own ({_MEGATRON}/training/arguments.py)",
+    ),
+    Override(
+        r"fp4_param_gather",
+        (("precision", "parameters"),),
+        f"parameters of linear layers are kept and gathered in fp4 ({_MEGATRON}/training/arguments.py)",
+    ),
+    Override(
+        r"inprocess_active_world_size",
+        _RANKS,
+        f"further ranks of the allocation are spares ({_MEGATRON}/training/arguments.py)",
+    ),
+    Override(
+        r"perform_rl_step",
+        _BATCH,
+        f"rollouts are packed into batches ({_MEGATRON}/rl)",
+    ),
+)
+"""Arguments of Megatron-LM, by megatron/training/arguments.py and megatron/core of NVIDIA/Megatron-LM@d98e8a64."""
+
+NEMO = (
+    Override(
+        r"(?:model\.)?fsdp",
+        (_SHARDING, *_OVERLAP, *_STORED),
+        "FSDP of PyTorch in place of the optimizer of Megatron (NVIDIA/NeMo@8cfedd72:nemo/collections/nlp/parts)",
+    ),
+)
+"""Settings of NeMo, by examples/nlp/language_modeling/conf/megatron_gpt_config.yaml of NVIDIA/NeMo@8cfedd72."""
+
+_MAXTEXT = "AI-Hypercomputer/maxtext@e591f30c:src/maxtext/configs/base.yml"
+MAXTEXT = (
+    Override(r"shard_optimizer_over_data", (_SHARDING,), f"the data axis shards the optimizer too ({_MAXTEXT})"),
+    Override(
+        r"pipeline_parallel_layers",
+        (_LAYERS,),
+        f"the other layers are outside of the pipeline ({_MAXTEXT})",
+        idle=(-1,),
+    ),
+    Override(
+        r"custom_mesh(?:_and_rule)?",
+        (_SHARDING, _DEGREE, *_RANKS),
+        f"the mesh or the rules of another file go before the axes ({_MAXTEXT})",
+    ),
+    Override(
+        r"use_dpo",
+        (_MICRO, _WHOLE),
+        f"each example of per_device_batch_size is a pair of sequences ({_MAXTEXT})",
+    ),
+    Override(
+        r"num_kv_shared_layers|share_kv_projections|engram_layers|use_double_wide_mlp",
+        (("model", "num_parameters"), ("model", "num_active_parameters")),
+        f"layers share projections, or have further ones ({_MAXTEXT})",
+    ),
+)
+"""Settings of MaxText, by src/maxtext/configs/base.yml of AI-Hypercomputer/maxtext@e591f30c."""
+
+NANOTRON = (
+    Override(
+        r"data_stages",
+        (("model", "sequence_length"),),
+        "a stage has sequences of a length of its own (huggingface/nanotron@2411b022:src/nanotron/config/config.py)",
+        values=r".*\bsequence_length\W{1,4}[0-9].*",
+    ),
+)
+"""Settings of nanotron, by src/nanotron/config of huggingface/nanotron@2411b022."""
+
+_TUNE = "pytorch/torchtune@bd2a0fc7:recipes/full_finetune_distributed.py"
+TORCHTUNE = (Override(r"optimizer_in_bwd", (_CLIPPING,), f"the recipe refuses a bound on gradients with it ({_TUNE})"),)
+"""Settings of torchtune, by recipes/full_finetune_distributed.py of pytorch/torchtune@bd2a0fc7."""
+
+_OLMO = "allenai/OLMo@59a53e3f:olmo/config.py"
+OLMO = (
+    Override(
+        r"scheduler\.grad_clip_warmup_steps",
+        (_CLIPPING,),
+        f"the bound is max_grad_norm x grad_clip_warmup_factor at first ({_OLMO})",
+    ),
+    Override(r"stop_at|stop_after", (("job", "num_steps"),), f"the job ends there, before max_duration ({_OLMO})"),
+    Override(
+        r"fsdp\.hybrid_sharding_num_model_replicas",
+        (_DEGREE,),
+        f"the number of copies of a hybrid sharding ({_OLMO})",
+    ),
+)
+"""Settings of the OLMo trainer, by olmo/config.py of allenai/OLMo@59a53e3f."""
+
+_COMPOSER = "mosaicml/composer@64051888:composer/algorithms"
+COMPOSER = (
+    Override(
+        r"algorithms\.seq_length_warmup(?:\..+)?",
+        (("model", "sequence_length"),),
+        f"sequences grow over the first part of the job ({_COMPOSER}/seq_length_warmup)",
+        values=".*",
+    ),
+)
+"""Settings of LLM Foundry, by the algorithms of Composer that a configuration may name."""

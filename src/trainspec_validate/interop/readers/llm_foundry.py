@@ -11,6 +11,7 @@ from trainspec_validate.interop.readers._clipping_plan import CLIPPING, put_clip
 from trainspec_validate.interop.readers._composed import leave_composed_open
 from trainspec_validate.interop.readers._composer_words import AUTOCAST, leave_ranks_open, put_sharding
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_rate, share_of
+from trainspec_validate.interop.readers._overriding import COMPOSER, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
@@ -73,6 +74,7 @@ def read(text: ForeignText) -> Fragment:
         _write_rest(draft)
         leave_composed_open(draft)
         complete(draft)
+        leave_overridden_open(draft, COMPOSER)
         return draft
 
     return settled(resolved(flatten(source.data)), make).fragment("llm-foundry-yaml", text)

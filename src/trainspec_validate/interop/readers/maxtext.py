@@ -20,6 +20,7 @@ from trainspec_validate.interop.readers._maxtext_plan import (
     write_model,
     write_plan,
 )
+from trainspec_validate.interop.readers._overriding import MAXTEXT, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete, keep_model
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, name_of, word_value
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -228,6 +229,7 @@ def _made(
     write_plan(draft, axes)
     if not named:
         complete(draft, axes.world, axes.world_from)
+        leave_overridden_open(draft, MAXTEXT)
         return draft
     why = f"{' or '.join(named)} may set it, which is not read"
     if not base:
@@ -236,6 +238,7 @@ def _made(
     draft.drop(follows_from_defaults(draft, axes), why)
     complete(draft, axes.world if whole else None, axes.world_from)
     leave_open(draft, why)
+    leave_overridden_open(draft, MAXTEXT)
     return draft
 
 

@@ -22,6 +22,7 @@ from trainspec_validate.interop.readers._megatron_fork import sign_of_a_fork
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
+from trainspec_validate.interop.readers._overriding import MEGATRON, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
 from trainspec_validate.interop.readers._shell_choices import Alternatives
@@ -125,8 +126,7 @@ def read(text: ForeignText) -> Fragment:
         drop_from_checkpoint(draft)
         count_biases(draft)
         _put_rollouts(draft)
-        complete(draft, *started_ranks(draft, text.text))
-        leave_foreign_model_open(draft)
+        _complete(draft, text.text)
         return draft
 
     here = {"deepspeed_config": str(named).rpartition("/")[2]} if written else {}  # needs no directory
@@ -138,6 +138,13 @@ def read(text: ForeignText) -> Fragment:
         leave_open(draft, own)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _complete(draft: Draft, text: str) -> None:
+    """Fill in what follows, and leave open what another model or a further argument changes."""
+    complete(draft, *started_ranks(draft, text))
+    leave_foreign_model_open(draft)
+    leave_overridden_open(draft, MEGATRON)
 
 
 def _signs(text: ForeignText) -> tuple[str, str]:
@@ -245,6 +252,7 @@ def _read_log(text: ForeignText) -> Fragment:
         _take_counted(draft, text.text)
         leave_frozen_open(draft)
         complete(draft, world, source)
+        leave_overridden_open(draft, MEGATRON)
         return draft
 
     values = {name: option.value for name, option in options.items()}

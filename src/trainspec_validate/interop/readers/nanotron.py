@@ -10,6 +10,7 @@ from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._huggingface_hybrid import write_own
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_final, put_rate
+from trainspec_validate.interop.readers._overriding import NANOTRON, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -75,6 +76,7 @@ def read(text: ForeignText) -> Fragment:
         if recomputed is not None:
             draft.put(("memory", "activation_policy"), "full" if recomputed else "none", "recompute_layer")
         complete(draft)
+        leave_overridden_open(draft, NANOTRON)
         return draft
 
     values = flatten(source.data)

@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._megatron_defaults import drop_all_defau
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_more, count_stated, mark_usual
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
+from trainspec_validate.interop.readers._overriding import NEMO, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
@@ -220,8 +221,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
         values["swiglu"] = True
     optimizer = draft.known(_OPTIMIZERS, "model.optim.name")
     sums = ""
-    other = _other_model(values)
-    if other:
+    if other := _other_model(values):
         draft.remark(f"{other} shows that the model is not a plain decoder; its parameters must be given", other)
         values["is_hybrid_model"] = True
         draft.used.add("is_hybrid_model")
@@ -248,6 +248,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     world = devices * nodes if devices and nodes and not covered else None
     complete(draft, world, f"trainer.devices {devices} x trainer.num_nodes {nodes}")
     mark_usual(draft)
+    leave_overridden_open(draft, NEMO)
     return draft
 
 

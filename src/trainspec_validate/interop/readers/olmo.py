@@ -11,6 +11,7 @@ from trainspec_validate.interop.fragment import ForeignText, Fragment
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._composer_words import AUTOCAST, leave_ranks_open, put_sharding
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_rate, share_of
+from trainspec_validate.interop.readers._overriding import OLMO, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -63,6 +64,7 @@ def read(text: ForeignText) -> Fragment:
         _write_optimizer(draft)
         _write_rest(draft)
         complete(draft)
+        leave_overridden_open(draft, OLMO)
         return draft
 
     return settled(flatten(source.data), make).fragment("olmo-yaml", text)

@@ -9,6 +9,7 @@ from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._optimizer_plan import optimizer_name, put_lora, put_rate
+from trainspec_validate.interop.readers._overriding import TORCHTUNE, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
@@ -62,6 +63,7 @@ def read(text: ForeignText) -> Fragment:
         draft.lacks(("job", "num_steps"), "epochs of data whose size is not stated")
         _leave_foreign_open(draft)
         complete(draft)
+        leave_overridden_open(draft, TORCHTUNE)
         return draft
 
     return settled(flatten(source.data), make).fragment("torchtune-yaml", text)

@@ -136,7 +136,9 @@ def processes_of(lines: Iterable[Line], transcript: Transcript) -> tuple[Process
         prefix = next((each for each in prefixes_of(head)[:1] if each.is_object), None)
     else:
         prefix = prefix_for(head, shows, has_times=form.clock == "local")
-        prefix = None if prefix and form.mark and _is_own(prefix, form, head) else prefix
+        prefix = (
+            None if prefix and form.mark and (_is_own(prefix, form, head) or _is_read(prefix, form, head)) else prefix
+        )
     if prefix is not None and prefix.example:
         shown = repr(prefix.example[:80].decode("utf-8", "replace"))
         transcript.lose(
@@ -151,6 +153,13 @@ def _is_own(prefix: Prefix, form: StreamFormat, head: bytes) -> bool:
     lines = [raw for raw, its in taken if its.prefix]
     is_one = len({source_of(its.prefix) for _, its in taken if its.prefix}) <= 1
     return is_one and bool(lines) and all(form.mark in raw and form.looks_like(raw) for raw in lines)
+
+
+def _is_read(prefix: Prefix, form: StreamFormat, head: bytes) -> bool:
+    """Whether a prefix is of lines that the reader of a format reads with it, such as those with the time of a step."""
+    of_reader = [each for each in FORMATS.values() if each.module == form.module and each.looks_like(head)]
+    printed = prefix.without(head)
+    return not all(each.looks_like(printed) for each in of_reader)
 
 
 def _shows_report(form: StreamFormat, text: bytes) -> bool:
