@@ -50,8 +50,8 @@ def _follow(child: int, watched: set[signal.Signals]) -> int:
 
 def _announce(child: int, follower: int) -> None:
     """Send a thread `SIGCHLD` at the end of a command: another thread of this process may take that of the kernel."""
-    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
-    with suppress(ProcessLookupError):
+    with suppress(ChildProcessError, ProcessLookupError):  # the follower has seen the end by itself
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
         signal.pthread_kill(follower, signal.SIGCHLD)
 
 

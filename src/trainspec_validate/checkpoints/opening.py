@@ -132,7 +132,7 @@ def read_json(content: bytes, *, is_strict: bool = False, parse_int: Callable[[s
         with within():
             raise OverLimitError(JSON_LEVELS)
     if is_strict and any(mark in content for mark in _PAIRS) and _has_half_a_pair(value):
-        raise UnreadableError("has one half of a surrogate pair in a text (escape characters in pairs, or write UTF-8)")
+        raise UnreadableError("has half a character in a text (one half of a surrogate pair; escape both)")
     return value
 
 

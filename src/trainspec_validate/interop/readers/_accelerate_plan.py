@@ -67,7 +67,7 @@ def _write_degrees(draft: Draft) -> None:
 def put_context(draft: Draft, *prefixes: str) -> None:
     """Ranks that share a sequence, by ring attention or by Ulysses, of which accelerate takes one in a job."""
     ring, ulysses = ([f"{prefix}{name}" for prefix in prefixes] for name in ("cp_size", "sp_size"))
-    alone = draft.look(*ring) in {None, 1} and not draft.reasons(*ring)
+    alone = draft.look(*ring) in (None, 1) and not draft.reasons(*ring)
     draft.copy(("parallelism", "context"), *(ulysses if alone and draft.look(*ulysses) is not None else ring))
 
 

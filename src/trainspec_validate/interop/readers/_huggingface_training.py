@@ -347,7 +347,7 @@ def _leave_reshard_open(draft: Draft, *, stated: bool) -> None:
     place, names = ("parallelism", "sharding"), [f"fsdp_config.{mark}reshard_after_forward" for mark in ("", "fsdp_")]
     word = str(draft.look(*names)).lower()
     found = {"true": "parameters", "false": "gradients"}.get(word, _STRATEGIES.get(word))
-    if found in {None, draft.get(*place)}:
+    if found in (None, draft.get(*place)):
         return
     if not stated:
         draft.put(place, found, "reshard_after_forward of fsdp_config")
