@@ -96,3 +96,12 @@ def test_other_lines_of_links_are_no_counters() -> None:
     lines = ("0: 00000000:0A:00.0", "0: Remote Device 00000000:0A:00.0: Link 3", "0, P2P is supported: true")
     facts = node_facts("\n".join([head, *(f"\t Link {line}" for line in lines), ""])) or {}
     assert [one.get("faults") for one in facts["devices"]] == [None]
+
+
+def test_counters_without_a_number_or_a_gpu_are_named() -> None:
+    absent = node_facts(of_one(counters(), "Recovery Errors: 0", "Recovery Errors:"))
+    assert absent is not None
+    assert absent["unread"] == [f"{GPU}: Recovery Errors: nothing of link 0"]
+    stray = node_facts("\t Link 0: Replay Errors: 0\n" + counters())
+    assert stray is not None
+    assert stray["unread"] == ["1 counters of links above the line of a GPU"]

@@ -12,9 +12,9 @@ from trainspec_validate.interop.gpu_report import Facts
 
 _MAX_LINE = 1_000
 _MAX_FAULTS = 64
-_COUNTER = re.compile(
-    r"^\s+Link (?P<link>\d{1,3}): (?P<name>[A-Za-z][A-Za-z0-9 ]{1,40}(?: - \d{1,2})?): (?P<value>\S{1,40})\s*$"
-)
+_MAX_SHOWN = 40
+"""Characters of a value that are shown, where it is no number."""
+_COUNTER = re.compile(r"^\s+Link (?P<link>[^\s:]{1,40}): (?P<name>[A-Za-z][^:]{1,60}):[ \t]*(?P<value>.*?)\s*$")
 _NAME = re.compile(r".*\b(?:errors?|events|discards|packets|bytes|blocks|codes|ber)\b.*", re.IGNORECASE)
 """Names of counters, and not those of capabilities and remote devices."""
 _FAULTS = {"recovery errors": "nvlink:recovery", "link recovery failed events": "nvlink:recovery-failed"}
@@ -50,10 +50,10 @@ class Counters:
         if found is None:
             return
         self.num_taken += 1
-        name, value = found["name"], found["value"]
+        name, value = found["name"], found["value"][:_MAX_SHOWN] or "nothing"
         if value == "0" or _OF_SOUND_LINKS.fullmatch(name.lower()):
             return
-        if name.lower() in _FAULTS and value.isdigit():
+        if name.lower() in _FAULTS and value.isascii() and value.isdigit():
             self._faults.append(f"{_FAULTS[name.lower()]} {value} of link {found['link']}")
         else:
             self._open.setdefault(name, []).append(f"{value} of link {found['link']}")

@@ -136,18 +136,22 @@ def _counters(text: str) -> Facts:
         ForeignFormatError: the last GPU has fewer counters than the others, or the last one may lack digits.
     """
     found: dict[str, link_counters.Counters] = {}
-    device, line = "", ""
+    device, line, num_stray = "", "", 0
     for line in text.split("\n"):
         if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
             device = gpu["uuid"]
         elif device and link_counters.is_counter(line):
             found.setdefault(device, link_counters.Counters(device)).take(line)
+        else:
+            num_stray += link_counters.is_counter(line)
     numbers = [counters.num_taken for counters in found.values()]
     if numbers and (numbers[-1] < max(numbers) or link_counters.is_counter(line)):
         message = f"is cut off: {numbers[-1]} counters of the last GPU are listed, of others {max(numbers)}"
         raise ForeignFormatError(message, help=_WHOLE)
     each = [counters.facts() for counters in list(found.values())[:_MAX_DEVICES]]
-    return {key: [one for facts in each for one in facts[key]] for key in ("devices", "unread")}
+    taken = {key: [one for facts in each for one in facts[key]] for key in ("devices", "unread")}
+    stray = [f"{num_stray} counters of links above the line of a GPU"] if num_stray else []
+    return taken | {"unread": [*stray, *taken["unread"]]}
 
 
 def _take_link(device: Facts, link: str, state: str) -> Iterator[str]:
