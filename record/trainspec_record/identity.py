@@ -131,7 +131,7 @@ def _place(environment: Mapping[str, str]) -> tuple[str | None, int, int | None,
         if rank is not None:
             size = _whole(environment, launcher.world_size)
             if size is not None and rank >= size:
-                tell_once(f"{launcher.name} gives rank {rank} of {size} ranks; the number of ranks is left out")
+                tell_once(f"{launcher.name} gives rank {rank} and a world size of {size}, which is left out")
             return launcher.name, min(rank, MAX_RANK), size or None, _whole(environment, launcher.local_rank) or 0
     odd = [(each, value) for one in LAUNCHERS for each in one.rank if (value := environment.get(each, "").strip())]
     if odd:

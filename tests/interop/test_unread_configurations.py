@@ -66,7 +66,7 @@ def test_a_file_that_inherits_from_another_one_than_base_yml() -> None:
     assert "precision" in maxtext.read(ForeignText("a.yml", text.format("base.yml"))).facts
 
 
-@pytest.mark.parametrize("option", ["--yaml-cfg", "--config-file", "--config", "--model-config", "--train_config"])
+@pytest.mark.parametrize("option", ["--config-file", "--config", "--model-config", "--train_config"])
 def test_options_that_name_a_configuration_of_megatron(option: str) -> None:
     text = f"torchrun --nproc_per_node 8 pretrain_gpt.py {SHAPE}"
     plain = megatron.read(ForeignText("run.sh", f"{text}\n"))
@@ -75,6 +75,14 @@ def test_options_that_name_a_configuration_of_megatron(option: str) -> None:
     assert not named.defaults
     assert named.facts["model"]["num_layers"] == 4
     assert "conf/7b.yaml" in reasons(named)["optimizer.name"]
+
+
+def test_a_file_in_place_of_all_arguments_of_megatron_leaves_them_open() -> None:
+    """`args = load_yaml(args.yaml_cfg)`: NVIDIA/Megatron-LM, megatron/training/arguments.py."""
+    named = megatron.read(ForeignText("run.sh", f"torchrun pretrain_gpt.py {SHAPE} --yaml-cfg conf/7b.yaml\n"))
+    assert not named.defaults
+    assert "model" not in named.facts
+    assert "conf/7b.yaml" in reasons(named)["model.num_layers"]
 
 
 @pytest.mark.parametrize("option", ["--deepspeed ds.json", "--config recipe.yaml"])

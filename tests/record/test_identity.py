@@ -126,7 +126,7 @@ def test_the_launcher_says_which_attempt_is_the_last() -> None:
     [
         ({"RANK": "x", "WORLD_SIZE": "2"}, None, "RANK is 'x', which is no rank"),
         ({"RANK": "-2", "WORLD_SIZE": "2"}, None, "RANK is '-2', which is no rank"),
-        ({"RANK": "5", "WORLD_SIZE": "2"}, None, "torchrun gives rank 5 of 2 ranks"),
+        ({"RANK": "5", "WORLD_SIZE": "2"}, None, "torchrun gives rank 5 and a world size of 2"),
         ({"TRAINSPEC_ATTEMPT": "-1"}, 1, "TRAINSPEC_ATTEMPT is '-1', which is no number of an attempt"),
     ],
 )
