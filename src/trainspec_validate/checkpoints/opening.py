@@ -36,6 +36,7 @@ _NO_BRACKETS = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[^][{}"]++|"', re.DOTALL)
 """Texts, and what is between the brackets of a JSON text."""
 _PAIRS = (b"\\ud", b"\\uD")
 """Starts of one that is written as escapes."""
+_HALF = re.compile("[\ud800-\udfff]")
 __all__ = [
     "LimitError",
     "UnreadableError",
@@ -137,10 +138,16 @@ def read_json(content: bytes, *, is_strict: bool = False, parse_int: Callable[[s
 
 
 def _has_half_a_pair(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
+    """Whether a text anywhere in a value, which is within the limits, holds one half; none of it is copied."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            pending += [*one, *one.values()]
+        elif isinstance(one, list):
+            pending += one
+        elif isinstance(one, str) and _HALF.search(one):
+            return True
     return False
 
 

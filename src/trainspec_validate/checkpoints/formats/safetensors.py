@@ -160,26 +160,12 @@ def header(path: Path) -> tuple[int, Mapping[str, Any]]:
         value = read_json(content, is_strict=True, parse_int=_integer if b"-0" in content else int)
     except UnreadableError as error:
         raise type(error)(f"has a header that {error}") from error
-    if b"\\u" in content:
-        _check_texts(value)
     return length, value
 
 
 def _integer(literal: str) -> float:
     """A number of the header; -0 is a fraction to the library, which refuses it for a size or an offset."""
     return -0.0 if literal == "-0" else int(literal)
-
-
-def _check_texts(value: Mapping[str, Any]) -> None:
-    """Refuse halves of a character, which JSON can spell and the library does not read."""
-    told = value.get("__metadata__")
-    texts = [*told, *told.values()] if isinstance(told, dict) else []
-    texts += [key for entry in value.values() if isinstance(entry, dict) for key in entry]
-    try:
-        for text in (*value, *texts):
-            str(text).encode()
-    except UnicodeEncodeError as error:
-        raise UnreadableError("has a header with half a character (a lone surrogate)") from error
 
 
 def tensors_in(value: Mapping[str, Any]) -> Iterator[Tensor]:
