@@ -133,7 +133,7 @@ class Claims(Record, frozen=True, kw_only=True):
     """Recovery time as the suite sees it, from the injected fault. No level above `observable` is reached with a longer
     time."""
     max_restarts_without_progress: CountOrZero = 3
-    """Attempts in a row that reach no new step before the stack stops."""
+    """Restarts in a row, after the first attempt, that reach no new optimizer step before the stack stops."""
     nonfinite_action: Literal["skip-step", "rollback", "stop"] = "skip-step"
     """Action when a gradient is not finite."""
     replica_check_steps: Count | None = None
