@@ -252,6 +252,7 @@ class _Served(Agent):
         super().__init__()
         self._directory = directory
         self._device: Any = None
+        self._clock: Any = None
 
     def ping(self) -> None:
         """Nothing: the connection is there."""
@@ -305,6 +306,24 @@ class _Served(Agent):
         if self._device is not None:
             self._device.close()
             self._device = None
+
+    def make_clock(self, library: str) -> None:
+        """Have a clock for commands that are started from now on.
+
+        Raises:
+            NotAllowedError: they do not load the library.
+        """
+        from trainspec_conformance.node_clock import receive  # noqa: PLC0415 - as above
+
+        self._clock = receive(self._directory, library)
+
+    def offset_clock(self, seconds: float) -> None:
+        """Set the clock of these commands so far ahead, or behind."""
+        self._clock.offset(seconds)
+
+    def on_clock(self, pids: Sequence[int]) -> list[int]:
+        """Those of some processes that have this clock."""
+        return [pid for pid in pids if self._clock.holds(pid)]
 
     def describe(self) -> dict[str, Any]:
         """Fields about this node."""

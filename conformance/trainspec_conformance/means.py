@@ -30,7 +30,9 @@ class Means:
         self.disk: SmallDisk | None = None
         self.memory: MemoryGroup | None = None
         with ExitStack() as taken:
-            self.hosts: AnyHosts = NodeHosts(scenario, nodes, store) if nodes else Hosts(scenario, directory, store)
+            self.hosts: AnyHosts = (
+                NodeHosts(scenario, nodes, directory, store) if nodes else Hosts(scenario, directory, store)
+            )
             taken.callback(self.hosts.close)
             if "kill-at-memory-limit" in kinds:
                 self.memory = MemoryGroup()

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainspec_conformance import node_network
+from trainspec_conformance import node_clock, node_network
 from trainspec_conformance.agent import ASKED, NODE, lines_of
 
 _OF_NODE = ("SLURM_", "SLURMD_", "SSH_", "KUBERNETES_", "CUDA_VISIBLE_DEVICES", "HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR")
@@ -34,8 +34,12 @@ _PIECE_BYTES = 2048
 
 def enter(words: Sequence[str], command: Sequence[str]) -> int:
     """Run a command on another node as if it ran here: with this environment, directory, input, signals and status."""
-    told = {"command": command, "directory": os.fspath(Path.cwd()), "variables": dict(os.environ)}
-    process = subprocess.Popen(words, stdin=subprocess.PIPE)  # noqa: S603 - the remote shell
+    told: dict[str, Any] = {"command": command, "directory": os.fspath(Path.cwd())}
+    own = dict(os.environ)
+    if own.pop(node_clock.FILE, None) is not None:  # the clock of the command is not that of the node, nor of its shell
+        own.pop(node_clock.PRELOAD, None)
+    told["variables"] = own
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, env=own)  # noqa: S603 - the remote shell
     assert process.stdin is not None  # noqa: S101 - for the type checker
     to_it = process.stdin.fileno()
 
@@ -78,6 +82,8 @@ def run(directory: Path, parts: Sequence[str]) -> int:
     given = {name: value for name, value in told["variables"].items() if not name.startswith(_OF_NODE)}
     temporary = tempfile.mkdtemp(prefix="t", dir=directory)
     variables = {**os.environ, **given, **own, "TMPDIR": temporary, NODE: os.fspath(directory)}
+    if "clock" in parts:
+        variables.update(node_clock.variables_of(directory))
     asking = json.loads((directory / ASKED).read_text()) if "writes" in parts else []
     try:
         if "network" in parts:

@@ -1,14 +1,16 @@
-"""Gives a trial the nodes of a run as its hosts, and damages their network and what they write."""
+"""Gives a trial the nodes of a run as its hosts, and damages their network, their writes and their clock."""
 
 from __future__ import annotations
 
+import base64
 import errno
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from trainspec_conformance.clocks import Clocks
 from trainspec_conformance.failing_device import FailingDevice
-from trainspec_conformance.host_faults import COMMAND, DEVICE, DISK, NETWORK, UNDOING, damage_network
+from trainspec_conformance.host_faults import CLOCK, COMMAND, DEVICE, DISK, NETWORK, UNDOING, damage_network
 from trainspec_conformance.links import Links
 from trainspec_conformance.node_network import INTERFACE
 from trainspec_conformance.nodes import NodeError, Nodes
@@ -19,7 +21,9 @@ from trainspec_validate.model.units import counted
 
 NEEDED = "separate-hosts"
 """Capability of a stack that places its ranks on the hosts of a task."""
-POSSIBLE = frozenset({"kill", "stop", "continue", "slow", "terminate", "limit-memory"}) | NETWORK | DEVICE | DISK
+POSSIBLE = (
+    frozenset({"kill", "stop", "continue", "slow", "terminate", "limit-memory"}) | NETWORK | DEVICE | DISK | CLOCK
+)
 """Injections into nodes."""
 _ERRORS = {"fill-disk": errno.ENOSPC, "fail-writes": errno.EIO, "fail-device": errno.EIO}
 """With which writes to the store end: it is a file system of others, which the suite neither fills nor mounts."""
@@ -32,7 +36,7 @@ _TRACES = {
 class NodeHosts:
     """The hosts of a trial, where they are nodes that others have made."""
 
-    def __init__(self, scenario: Scenario, nodes: Nodes, store: Path) -> None:
+    def __init__(self, scenario: Scenario, nodes: Nodes, directory: Path, store: Path) -> None:
         """Take as many as the scenario needs, and make there what it damages.
 
         Raises:
@@ -51,6 +55,8 @@ class NodeHosts:
         self._parts: tuple[str, ...] = ()
         self._here: FailingDevice | None = None
         """Answers for writes of the command."""
+        self._clocks: Clocks | None = None
+        """Of the command."""
         self._watched: list[tuple[str, Callable[[], int], int]] = []
         """Injections that are in force: kind with the reason if it has no traces, their number, and that before."""
         self._missed: list[str] = []
@@ -66,6 +72,10 @@ class NodeHosts:
                 made.callback(self._leave_writes)
                 nodes.call("watch_writes", directory=str(store))
                 self._parts += ("writes",)
+            if kinds & CLOCK:
+                self._clocks = Clocks([COMMAND], directory)
+                nodes.call("make_clock", library=base64.b64encode(self._clocks.library.read_bytes()).decode())
+                self._parts += ("clock",)
             self._made = made.pop_all()
 
     def for_task(self, num_ranks: int) -> tuple[TaskHost, ...]:
@@ -89,7 +99,7 @@ class NodeHosts:
 
     def enter(self) -> tuple[str, ...]:
         """Words before the command: it runs on the machine of the suite."""
-        return self._here.enter if self._here else ()
+        return (*(self._clocks.enter(COMMAND) if self._clocks else ()), *(self._here.enter if self._here else ()))
 
     def holds(self, name: str, pid: int) -> bool:
         """Whether there is such a process on a node.
@@ -106,6 +116,8 @@ class NodeHosts:
             )
         if "writes" in self._parts and not node.call("ask", pids=[pid]):
             raise NotAllowedError(f"writes of process {pid} on {name} cannot fail: it was not started through `enter`")
+        if self._clocks and not node.call("on_clock", pids=[pid]):
+            raise NotAllowedError(f"process {pid} on {name} has another clock: it was not started through `enter`")
         return True
 
     def inject(self, act: Inject, names: Iterable[str]) -> float:
@@ -124,6 +136,14 @@ class NodeHosts:
             before = self._num_failed()
             self._damage_writes(act, chosen)
             return float(before) if act.kind.startswith(UNDOING) else 0.0
+        if self._clocks and act.kind in CLOCK:
+            seconds = act.offset_seconds or 0.0
+            for name in chosen:
+                if name == COMMAND:
+                    self._clocks.offset(name, seconds)
+                else:
+                    self._nodes[name].call("offset_clock", seconds=seconds)
+            return seconds
         raise NotAllowedError(f"{', '.join(chosen)}: the agent of a node cannot do this: {act.kind}")
 
     def _damage_writes(self, act: Inject, chosen: set[str]) -> None:

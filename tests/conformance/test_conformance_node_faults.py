@@ -1,13 +1,15 @@
-"""Faults of networks and of disks on nodes: they arrive there, are undone, and lead to the right verdicts."""
+"""Faults of networks, disks and clocks on nodes: they arrive there, are undone, and lead to the right verdicts."""
 
 from __future__ import annotations
 
 import ast
+import base64
 import errno
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,8 @@ from conformance_stacks import failed
 from node_runs import kill, leaves_nothing, placed, run, shell, words
 from trainspec_conformance import agent
 from trainspec_conformance import nodes as of_nodes
+from trainspec_conformance.clocks import Clocks
+from trainspec_conformance.host_faults import COMMAND
 from trainspec_conformance.links import Links
 from trainspec_conformance.nodes import Nodes
 from trainspec_conformance.privileges import NotAllowedError
@@ -27,12 +31,13 @@ from trainspec_conformance.suite import ScenarioResult
 from trainspec_validate.documents.types.conformance import StackDescriptor
 
 SECONDS = 60
-FAULTS: Mapping[str, tuple[str, str, str]] = {
-    "blackhole": ("sockets", "no-recovery", "completes"),
-    "late-packets": ("sockets", "false-alarm", "tells-no-fault"),
-    "disk-full": ("shards", "claim", "save-fails-openly"),
-    "write-error": ("shards", "claim", "save-fails-openly"),
-    "device-error": ("shards", "claim", "save-fails-openly"),
+FAULTS: Mapping[str, tuple[tuple[str, ...], str, str]] = {
+    "blackhole": (("sockets",), "no-recovery", "completes"),
+    "late-packets": (("sockets",), "false-alarm", "tells-no-fault"),
+    "disk-full": (("shards",), "claim", "save-fails-openly"),
+    "write-error": (("shards",), "claim", "save-fails-openly"),
+    "device-error": (("shards",), "claim", "save-fails-openly"),
+    "clock-jump": ((), "dated", "tells-no-fault"),
 }
 """By scenario: how the stack works so that it is met, a lie, and the check that sees the lie."""
 
@@ -40,12 +45,13 @@ FAULTS: Mapping[str, tuple[str, str, str]] = {
 def able(*more: str) -> StackDescriptor:
     """The stack of one page with all capabilities that these scenarios need."""
     stack = placed(*more)
-    return msgspec.structs.replace(stack, capabilities=(*stack.capabilities, "save-stages"))
+    return msgspec.structs.replace(stack, capabilities=(*stack.capabilities, "save-stages", "stream"))
 
 
 def judge(nodes: Nodes, out: Path, name: str, *more: str) -> ScenarioResult:
     """One trial of the stack; a machine that does not allow the fault ends the test."""
-    result = run(nodes, out, able(*more), name)
+    steps = 80 if name == "clock-jump" else 24
+    result = run(nodes, out, able(*more), name, "durations-hold", num_steps=steps)
     if result.state == "unsupported":
         pytest.skip(result.reason)
     return result
@@ -149,21 +155,21 @@ def test_the_command_reaches_nodes_from_the_network_of_its_machine(nodes: Nodes,
     assert done.stdout == "word\n"
 
 
-def subnets() -> set[str]:
-    """Targets of routes of this machine."""
-    return {line.split()[1] for line in Path("/proc/net/route").read_text().splitlines()[1:]}
+def has_route(address: str) -> bool:
+    """Whether a route of this machine leads to the subnet of an address."""
+    target = f"{int.from_bytes(bytes(map(int, address.split('.')[:3])), 'little'):08X}"
+    return target in {line.split()[1] for line in Path("/proc/net/route").read_text().splitlines()[1:]}
 
 
 def test_a_network_is_gone_with_its_end(nodes: Nodes) -> None:
-    before = subnets()
     try:
         made = Links({name: nodes[name] for name in nodes.names})
     except NotAllowedError as error:
         pytest.skip(str(error))
     pids = [int((Path(nodes[name].about.directory) / "network").read_text()) for name in nodes.names]
-    assert len(subnets() - before) == 1
+    assert has_route(made.addresses[COMMAND])
     made.close()
-    assert subnets() <= before
+    assert not has_route(made.addresses[COMMAND])
     assert [agent.state(pid) for pid in pids if agent.state(pid) not in {"Z", agent.GONE}] == []
 
 
@@ -233,6 +239,42 @@ def test_writes_of_a_node_fail_below_one_directory(nodes: Nodes, tmp_path: Path)
     assert (absent.returncode, b"absent-program" in absent.stderr) == (127, True)
 
 
+# --- clocks -------------------------------------------------------------------------------------------------
+
+TELL = "import sys, time\nfor _ in sys.stdin: print(time.time(), time.monotonic(), flush=True)"
+
+
+def test_a_clock_of_a_node_is_offset_and_that_of_its_caller_is_not_passed_on(nodes: Nodes, tmp_path: Path) -> None:
+    try:
+        clocks = Clocks([COMMAND], tmp_path)
+        nodes.call("make_clock", library=base64.b64encode(clocks.library.read_bytes()).decode())
+    except NotAllowedError as error:
+        pytest.skip(str(error))
+    clocks.offset(COMMAND, 9_000_000)
+    mark = new_mark()
+    command = [*clocks.enter(COMMAND), *nodes["n1"].enter("clock"), "python3", "-c", TELL]
+    variables = {**os.environ, agent.MARK: mark}
+    process = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        before = [float(word) for word in asked(process, "now").split()]
+        assert before[0] == pytest.approx(time.time(), abs=3600)
+        nodes["n1"].call("offset_clock", seconds=-600_000.5)
+        nodes["n2"].call("offset_clock", seconds=600_000)
+        after = [float(word) for word in asked(process, "now").split()]
+        pids = [pid for pid, name in nodes["n1"].call("marked", mark=mark) if name.startswith("python3")]
+        assert (len(nodes["n1"].call("on_clock", pids=pids)), nodes["n2"].call("on_clock", pids=pids)) == (1, [])
+    finally:
+        process.kill()
+        process.communicate()
+    passed = after[1] - before[1]
+    assert after[0] - before[0] == pytest.approx(passed - 600_000.5, abs=60)
+
+
+def test_a_library_that_a_node_does_not_load_is_refused(nodes: Nodes) -> None:
+    with pytest.raises(NotAllowedError, match="n1: commands do not load the library that offsets a clock"):
+        nodes["n1"].call("make_clock", library=base64.b64encode(b"of another machine").decode())
+
+
 # --- verdicts -----------------------------------------------------------------------------------------------
 
 
@@ -244,10 +286,10 @@ def test_a_right_stack_passes_and_a_wrong_one_fails(name: str, nodes: Nodes, tmp
 
 def judged(name: str, nodes: Nodes, out: Path) -> None:
     """Both stacks get their verdicts."""
-    option, lie, check = FAULTS[name]
-    right = judge(nodes, out / "right", name, option)
+    options, lie, check = FAULTS[name]
+    right = judge(nodes, out / "right", name, *options)
     assert right.state == "pass", words(right)
-    wrong = judge(nodes, out / "wrong", name, option, lie)
+    wrong = judge(nodes, out / "wrong", name, *options, lie)
     assert (wrong.state, check in failed(wrong)) == ("fail", True), words(wrong)
 
 
