@@ -188,7 +188,7 @@ WRITERS: dict[str, str] = {
     "conformance/trainspec_conformance/isolating.py": "moves the store of a stack, and what it left next to it",
     "conformance/trainspec_conformance/means.py": "keeps a checkpoint of the stack as evidence",
     "conformance/trainspec_conformance/memory.py": "control groups",
-    "conformance/trainspec_conformance/clocks.py": "memory that processes share",
+    "conformance/trainspec_conformance/node_clock.py": "memory that processes share",
     "conformance/trainspec_conformance/node_network.py": "a device, and a file of the directory of an agent",
     "conformance/trainspec_conformance/templates/shim.py": "a template of a program that stands alone",
     "conformance/mutants/honest.py": "a lock",

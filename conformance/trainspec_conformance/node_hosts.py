@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -61,22 +61,26 @@ class NodeHosts:
         """Injections that are in force: kind with the reason if it has no traces, their number, and that before."""
         self._missed: list[str] = []
         with ExitStack() as made:
-            if kinds & NETWORK:
-                self._links = Links({name: nodes[name] for name in self.names})
-                made.callback(self._links.close)
-                self._parts += ("network",)
-            if kinds & DISK:
-                self._here = FailingDevice(store)
-                made.callback(self._here.close)
-            if kinds & (DISK | DEVICE):
-                made.callback(self._leave_writes)
-                nodes.call("watch_writes", directory=str(store))
-                self._parts += ("writes",)
-            if kinds & CLOCK:
-                self._clocks = Clocks([COMMAND], directory)
-                nodes.call("make_clock", library=base64.b64encode(self._clocks.library.read_bytes()).decode())
-                self._parts += ("clock",)
+            self._make(kinds, directory, store, made)
             self._made = made.pop_all()
+
+    def _make(self, kinds: Set[str], directory: Path, store: Path, made: ExitStack) -> None:
+        if kinds & NETWORK:
+            self._links = Links({name: self._nodes[name] for name in self.names})
+            made.callback(self._links.close)
+            self._parts += ("network",)
+        if kinds & DISK:
+            self._here = FailingDevice(store)
+            made.callback(self._here.close)
+        if kinds & (DISK | DEVICE):
+            made.callback(self._leave_writes)
+            self._nodes.call("watch_writes", directory=str(store))
+            self._parts += ("writes",)
+        if kinds & CLOCK:
+            self._clocks = Clocks([COMMAND], directory)
+            library = base64.b64encode(self._clocks.library.read_bytes()).decode()
+            self._nodes.call("make_clock", library=library)
+            self._parts += ("clock",)
 
     def for_task(self, num_ranks: int) -> tuple[TaskHost, ...]:
         """Their description in a task with so many ranks: no node is without one."""
