@@ -36,7 +36,7 @@ class Histogram(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a value is of: labels by key of a record."""
+    """Rank, host and device of a value, where its record names them."""
 
     rank: int | None
     host: str | None
@@ -98,10 +98,10 @@ class Exposition:
         self._families: dict[str, Family] = {}
 
     def add(self, head: Mapping[str, Any], subject: Subject, key: str, value: float | str | Histogram) -> None:
-        """The latest value of a key of a stream with this head."""
+        """The latest value of a key of a stream with this head; what is no name of a metric is left out."""
         metric, attributes = _split(key)
         written, family = _family(metric, is_histogram=isinstance(value, Histogram))
-        if metric not in EXPOSED and written in _TAKEN:
+        if not _NAME.fullmatch(metric) or (metric not in EXPOSED and written in _TAKEN):
             return
         known = self._families.setdefault(written, family)
         if (known.type, known.help) == (family.type, family.help):
