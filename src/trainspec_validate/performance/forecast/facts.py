@@ -53,6 +53,8 @@ class MachineFacts:
     """Its name in the catalog, or the document's own."""
     memory_bandwidth_bytes_per_second: float
     host_bytes_per_second: float | None
+    is_mixed: bool = False
+    """Whether faster nodes of other kinds are among the ranks, which no measured run had."""
 
     def peak(self, formats: tuple[str, ...]) -> tuple[str, float]:
         """The first of these formats whose peak is known, with the peak.

@@ -19,6 +19,7 @@ from trainspec_validate.performance.forecast.facts import (
     machine_of,
     model_facts,
 )
+from trainspec_validate.performance.forecast.joint import joint_of, takes_all
 from trainspec_validate.performance.forecast.outlook import (
     Outlook,
     PlannedCollective,
@@ -107,7 +108,7 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
         Unpredictable: the documents lack a figure or contradict each other.
     """
     model = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan))
-    machine = machine_of(plan, cluster)
+    machine = _machine(plan, cluster)
     layout, settings = layout_of(plan), replace(settings_of(plan), overheads=overheads_of(machine.accelerator))
     if layout.num_ranks != plan.parallelism.num_accelerators:
         raise Unpredictable("the degrees do not multiply to the ranks")
@@ -117,6 +118,12 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     except ValueError as error:
         raise Unpredictable(str(error)) from error
     return Prediction(model, machine, layout, settings, found, _memory(model, layout, settings), talk)
+
+
+def _machine(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
+    if not takes_all(plan, cluster):
+        return machine_of(plan, cluster)
+    return joint_of(cluster, plan.communication.fabric if plan.communication else None).machine
 
 
 def _memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory] | None:
