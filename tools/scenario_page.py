@@ -49,8 +49,8 @@ _MEANINGS = {
     "asynchronous-saves": "continues to train while a checkpoint is written, when the task has `asynchronous_saves`",
     "save-stages": "writes a record `save` at begin, snapshot, written and committed, when each is reached",
     "fault-reports": (
-        "writes a record `fault` for each fault that it detects, with its kind and, where known, its rank; and an event "
-        "in its stream, where it writes one"
+        "writes a record `fault` for each fault that it detects, with its kind and, where known, its rank; "
+        "and an event in its stream, where it writes one"
     ),
     "straggler-reports": (
         "writes a record `fault` of kind `slow` with the rank, where one rank is at half the speed of the others"
