@@ -252,7 +252,7 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
         (("cluster.yaml", "--model", "llama3-8b", "--node-group", "west"), "no node group 'west'"),
         (
             ("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"),
-            "of a rank; use more --num-ranks, or a shorter",
+            "of its host; use more --num-ranks, or a shorter",
         ),
         (
             ("cluster.yaml", "--model", "deepseek-v3", "--num-ranks", "64", "--framework", "llm-foundry"),

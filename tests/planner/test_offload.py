@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import msgspec
 import pytest
@@ -138,7 +139,7 @@ def groups(*parts: NodeGroup) -> ClusterProfile:
 def test_a_group_that_holds_the_job_comes_before_one_that_needs_its_hosts() -> None:
     group = H200.node_groups[0]
     few, many = put(group, name="few", num_nodes=1), put(group, name="many", num_nodes=4)
-    wishes = {"num_ranks": None, "global_sequences": 32}
+    wishes: dict[str, Any] = {"num_ranks": None, "global_sequences": 32}
     both = found(groups(few, many), **wishes)
     assert both.request.nodes.group.name == "many"
     assert both.ranking.plans[0].untimed is None

@@ -145,24 +145,14 @@ def _request(
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
     asked = (num_ranks, sequences, sequence_length, reserve)
-    goal = Goal(
-        facts,
-        machine,
-        *asked,
-        _host_bytes(place.nodes, num_ranks),
-        _framework(wishes.framework),
-        constraints=wishes.constraints,
-    )
+    framework = _framework(wishes.framework)
+    goal = Goal(facts, machine, *asked, _host_bytes(place.nodes, num_ranks), framework, wishes.constraints)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))
     assumptions.extend(_indivisible(goal))
-    if tokens < goal.global_sequences * goal.sequence_length:
-        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
-        raise Impossible(
-            f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
-        )
+    _refuse_few(tokens, goal)
     return Request(
         cluster,
         place.nodes,
@@ -310,6 +300,14 @@ def _refuse(machine: MachineFacts, reserve_bytes: float) -> None:
         raise Impossible(f"{absent}; ask for {number(joined)} rank{'s' if joined > 1 else ''} at most")
     if reserve_bytes >= machine.memory_bytes:
         raise Impossible(f"a reserve of {bytes_(reserve_bytes)} leaves nothing of {bytes_(machine.memory_bytes)}")
+
+
+def _refuse_few(num_tokens: float, goal: Goal) -> None:
+    """Say that a job has no whole optimizer step."""
+    if num_tokens < goal.global_sequences * goal.sequence_length:
+        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
+        few = f"{number(num_tokens)} tokens are fewer than an optimizer step takes, {step}"
+        raise Impossible(f"{few}; ask for more --tokens")
 
 
 @dataclass(frozen=True, slots=True)
