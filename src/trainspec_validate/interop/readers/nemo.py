@@ -237,8 +237,7 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     write_plan(draft)
     if other:
         _leave_open(draft, other)
-    _leave_two_lengths_open(draft)
-    _leave_project_open(draft)
+    _leave_sizes_open(draft)
     _correct(draft, sums)
     write_nemo(draft)
     if (setting := _lacking(origins.values())) is not None:
@@ -311,8 +310,9 @@ def _leave_open(draft: Draft, setting: str) -> None:
         draft.drop([("model", "attention")], f"{setting} shows layers with another operator than attention")
 
 
-def _leave_project_open(draft: Draft) -> None:
-    """Leave open the batch, length and seed of RETRO, which the project of its preprocessed data replaces (_RETRO)."""
+def _leave_sizes_open(draft: Draft) -> None:
+    """Leave open lengths that differ, and of RETRO what the project of its preprocessed data replaces (_RETRO)."""
+    _leave_two_lengths_open(draft)
     if "model.retro.retro_project_dir" not in draft.values:
         return
     draft.look("model.retro.retro_project_dir")
