@@ -237,7 +237,6 @@ def _made_of_nemo(values: dict[str, Any], lines: Lines, origins: Mapping[str, st
     write_plan(draft)
     if other:
         _leave_open(draft, other)
-    _leave_sizes_open(draft)
     _correct(draft, sums)
     write_nemo(draft)
     if (setting := _lacking(origins.values())) is not None:
@@ -409,6 +408,7 @@ def _correct(draft: Draft, sums: str) -> None:
         draft.drop([("precision", key) for key in _STORED], draft.doubted["trainer.precision"][0])
     _leave_library_open(draft)
     drop_defaults(draft)
+    _leave_sizes_open(draft)
 
 
 def read_bridge(text: ForeignText) -> Fragment:

@@ -361,7 +361,7 @@ def _write_precision(draft: Draft) -> None:
 
 
 def _count_pairs(draft: Draft) -> None:
-    """Count two sequences for each sample of pairs; a value of `train_impl` that is not known leaves the counts open."""
+    """Count two sequences for each sample of pairs; an unknown value of `train_impl` leaves the counts open."""
     word = draft.word("train_impl")
     for reason in draft.reasons("train_impl"):
         double(draft, f"train_impl: {reason}", sure=False)
