@@ -46,16 +46,60 @@ def test_no_settings_no_effect() -> None:
     assert values() is None
 
 
-def test_the_nearest_file_wins_and_the_own_file_before_the_projects() -> None:
+def test_the_nearest_file_wins() -> None:
     write("pyproject.toml", '[tool.trainspec]\nfail-on = "warning"\n')
     assert values() == {"fail-on": "warning"}
     assert values(start=Path("deep/er").resolve()) == {"fail-on": "warning"}
+    write("pyproject.toml", "[tool.other]\n")
     write("trainspec.toml", 'fail-on = "note"\n')
     assert values() == {"fail-on": "note"}
     write("deep/pyproject.toml", "[tool.other]\n")
     assert values(start=Path("deep/er").resolve()) == {"fail-on": "note"}
     write("deep/pyproject.toml", '[tool.trainspec]\nfail-on = "never"\n')
     assert values(start=Path("deep/er").resolve()) == {"fail-on": "never"}
+
+
+@pytest.mark.parametrize("broken", ["", "]"])
+def test_settings_in_both_files_of_a_directory_are_refused(broken: str) -> None:
+    write("trainspec.toml", 'fail-on = "note"\n')
+    write("pyproject.toml", f'[tool.trainspec]\nfail-on = "never"\n{broken}')
+    with pytest.raises(ConfigError, match="next to it holds settings too"):
+        values(start=Path("deep/er").resolve())
+
+
+@pytest.mark.parametrize("name", ["trainspec.toml", "pyproject.toml"])
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_settings_that_are_a_link_out_of_the_tree_are_refused(
+    name: str, is_repository: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = "[tool.trainspec]\n" if name == "pyproject.toml" else ""
+    Path("outside.toml").write_text(f'{table}token = "secret"\n', encoding="utf-8")
+    tree = tmp_path / "deep" / "er"
+    monkeypatch.chdir(tree)
+    if is_repository:
+        (tree / ".git").mkdir()
+    else:
+        (tmp_path / ".git").rmdir()
+    for link in (Path("../../outside.toml"), tmp_path / "outside.toml"):
+        Path(name).symlink_to(link)
+        Path("plan.yaml").write_text(GOOD, encoding="utf-8")
+        result = invoke("plan.yaml")
+        assert (result.exit_code, "this is a link out of" in result.stderr) == (2, True), result.output
+        assert "token" not in result.output
+        Path(name).unlink()
+
+
+def test_a_link_within_the_repository_is_read() -> None:
+    write("shared.toml", 'fail-on = "note"\n')
+    Path("deep/trainspec.toml").symlink_to("../shared.toml")
+    assert values(start=Path("deep/er").resolve()) == {"fail-on": "note"}
+
+
+def test_a_project_file_elsewhere_without_settings_is_passed_by(tmp_path: Path) -> None:
+    write("outside.toml", '[project]\nname = "x"\n')
+    Path("deep/er/.git").mkdir()
+    Path("deep/er/pyproject.toml").symlink_to(tmp_path / "outside.toml")
+    assert values(start=Path("deep/er").resolve()) is None
 
 
 def test_the_top_of_a_repository_ends_the_search() -> None:

@@ -348,7 +348,11 @@ def test_a_setting_that_is_off_changes_nothing(row: Override) -> None:
         (8, "#SBATCH --gpus-per-node=8", "launch.sh", 16),
         (8, "#SBATCH --gpus-per-node=mi250:8", "launch.sh", 16),
         (8, "#SBATCH --gres=gpu:a100:8", "./wrap/launch.sh", 16),
-        (8, "", "launch.sh", 16),
+        (8, "", "launch.sh", None),
+        (8, "", "/opt/launch", None),
+        (4, "#SBATCH --gpus-per-node=8", "/opt/launch", None),
+        (8, "", "/opt/bin/python3.11 -u", 16),
+        (8, "", "$PYTHON", 16),
         (8, "", "python", 16),
         (1, "#SBATCH --gpus-per-node=8", "launch.sh", None),
         (1, "", "launch.sh", None),
@@ -363,6 +367,22 @@ def test_a_script_that_srun_starts(tasks: int, devices: str, program: str, ranks
     if ranks is None:
         told = reason(fragment, "parallelism.num_accelerators")
         assert "the script, which is not read, may start several processes" in told
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("#SBATCH --ntasks-per-node=2\n#SBATCH --gpus-per-node=8", "4 or 16: srun starts launch.sh as 2 tasks"),
+        ("#SBATCH --gpus-per-node=8", "2 or 16: srun starts launch.sh as 1 task of each node"),
+        ("#SBATCH --ntasks=16", "16 or more: srun starts launch.sh as 8 tasks of each node"),
+    ],
+)
+@pytest.mark.parametrize("before", ["srun launch.sh", 'COMMAND="', "srun -l ./launch.sh \\\n"])
+def test_the_ranks_that_a_script_may_start_are_alternatives(before: str, asked: str, told: str) -> None:
+    program = MEGATRON.rstrip("\n") if before == "srun launch.sh" else MEGATRON.strip().removeprefix("pretrain_gpt.py")
+    after = '"\nsrun launch.sh pretrain_gpt.py $COMMAND\n' if before.startswith("COMMAND") else "\n"
+    text = f"#!/bin/bash\n#SBATCH --nodes=2\n{asked}\n{before}{program}{after}"
+    assert reason(read(text), "parallelism.num_accelerators").startswith(told)
 
 
 def assert_opens_in(plain: str, more: str, keys: str) -> None:

@@ -86,7 +86,8 @@ def load(
     by default.
 
     Raises:
-        ConfigError: the file cannot be read, holds an unknown key, or a value of the wrong kind.
+        ConfigError: the file cannot be read, is a link out of the tree, holds an unknown key or a value of the wrong
+            kind, or both files of one directory hold settings.
     """
     if explicit is not None:
         path = Path(explicit)
@@ -94,8 +95,6 @@ def load(
     found = _first(_nearest(start or Path.cwd()) if tree is None else _nearest_in(tree, home or Path.cwd()))
     if found is None:
         return None
-    if tree is not None and not _is_inside(found[0], tree):
-        raise ConfigError(f"{found[0]}: this is a link out of {tree}; put the settings themselves there")
     here = start or Path.cwd() if tree is None else tree / _inner(home or Path.cwd())
     return _settings(*found, kinds, os.path.relpath(found[0].parent, here))
 
@@ -118,10 +117,10 @@ def changed(tree: Path, home: Path, named: Iterable[str], *, nearest: bool = Tru
     return names if content == other or not nearest else [own or counts, *names]
 
 
-def _content(files: Iterable[Path]) -> tuple[str, object]:
+def _content(places: Iterable[tuple[Path, Path]]) -> tuple[str, object]:
     """The name of a file with settings, and what a comparison looks at: a project file holds much else."""
     try:
-        found = _first(files)
+        found = _first(places)
     except ConfigError as error:
         return "the settings file", str(error)
     if found is None or found[0].name == OWN_FILE:
@@ -146,13 +145,37 @@ def _same(one: Path, other: Path) -> bool:
     return False
 
 
-def _first(paths: Iterable[Path]) -> tuple[Path, bytes] | None:
-    """The first file that holds settings, and its content."""
-    for path in paths:
-        content = _read(path)
-        if path.name == OWN_FILE or _has_settings(content):
-            return path, content
+def _first(places: Iterable[tuple[Path, Path]]) -> tuple[Path, bytes] | None:
+    """The first file that holds settings, and its content.
+
+    Raises:
+        ConfigError: it cannot be read, is a link out of its tree, or its directory has settings in another file too.
+    """
+    for directory, tree in places:
+        files = [directory / name for name in (OWN_FILE, PROJECT_FILE)]
+        own, project = (path if os.path.lexists(path) and not os.path.isdir(path) else None for path in files)  # noqa: PTH112 - Path.is_dir raises for some
+        if own is not None and not _is_inside(own, tree):
+            raise _leads_out(own, tree)
+        content = _read(project) if project is not None and (own is None or _is_plain(project, tree)) else b""
+        if own is not None:
+            if _has_settings(content):
+                raise ConfigError(f"{own}: {PROJECT_FILE} next to it holds settings too ([tool.trainspec]); keep one")
+            return own, _read(own)
+        if project is not None and _has_settings(content):
+            if not _is_inside(project, tree):
+                raise _leads_out(project, tree)
+            return project, content
     return None
+
+
+def _leads_out(path: Path, tree: Path) -> ConfigError:
+    """Why settings are not read that a link leads to, whose text is not printed."""
+    return ConfigError(f"{path}: this is a link out of {tree}; put the settings themselves there")
+
+
+def _is_plain(path: Path, tree: Path) -> bool:
+    """Whether a file can be read and leads nowhere else."""
+    return os.path.isfile(path) and _is_inside(path, tree)  # noqa: PTH113 - Path.is_file raises for some
 
 
 def _has_settings(content: bytes) -> bool:
@@ -187,19 +210,24 @@ def _line_of_settings(text: str) -> int:
     return 0
 
 
-def _nearest(start: Path) -> Iterator[Path]:
-    """Files that may hold settings, nearest first; the top of a repository ends the search."""
-    for directory in (start, *start.parents):
-        yield from _files(directory)
-        if (directory / ".git").exists():
+def _nearest(start: Path) -> Iterator[tuple[Path, Path]]:
+    """Directories that may hold settings, nearest first, each with the tree that it is judged as a part of.
+
+    The top of a repository is that tree and ends the search. Without a repository a directory is a tree of its own.
+    """
+    places = (start, *start.parents)
+    top = next((place for place in places if (place / ".git").exists()), None)
+    for directory in places:
+        yield directory, top or directory
+        if directory == top:
             return
 
 
-def _nearest_in(tree: Path, home: Path) -> Iterator[Path]:
-    """Files of a copy of `home` that may hold settings, from what corresponds to the working directory upwards."""
+def _nearest_in(tree: Path, home: Path) -> Iterator[tuple[Path, Path]]:
+    """Directories of a copy of `home` that may hold settings, from what corresponds to the working one upwards."""
     inner = _inner(home)
     for part in (inner, *inner.parents):
-        yield from _files(tree / part)
+        yield tree / part, tree
 
 
 def _inner(home: Path) -> Path:
@@ -209,14 +237,6 @@ def _inner(home: Path) -> Path:
 
 def _is_inside(path: Path, tree: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(tree))
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    """Files of a directory that may hold settings."""
-    for name in (OWN_FILE, PROJECT_FILE):
-        path = directory / name
-        if os.path.lexists(path) and not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for some
-            yield path
 
 
 def _read(path: Path) -> bytes:

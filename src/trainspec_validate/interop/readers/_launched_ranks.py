@@ -21,7 +21,11 @@ _STARTS_RANKS = re.compile(
 _TORCHRUN = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 _MPI = re.compile(r"(?:^|\s)(?:mpirun|mpiexec)(?:\s[^\n]{0,400}?)??\s--?(?:np|n)[= ]{1,4}(\S{1,40})")
 _PYTHON = re.compile(r"python[0-9.]{0,6}")
+_INTERPRETER = re.compile(r"(?:\S{0,400}/)?(?:python|pypy)[0-9.]{0,6}|\S{0,400}\$\S{0,400}", re.IGNORECASE)
+"""Python among the words before a program, or a variable that may hold it."""
+_PROGRAM = re.compile(r"(?!-)[\w.+/-]{0,400}/[\w.+-]{1,100}")
 _SCRIPT = re.compile(r"(?!-)[^\s=]{1,400}\.(?:sh|bash)")
+_SRUN = re.compile(r"\bsrun\s")
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*$")
 _SLOTS = re.compile(r"[0-9]{1,4}(?:,[0-9]{1,4}){0,1023}")
 _MANIFEST = re.compile(r"(?m)^kind:[ \t]*[\"']?(\w{1,60})")
@@ -74,9 +78,25 @@ def launcher_of(text: str) -> str:
 
 
 def _scripts(words: list[str]) -> list[str]:
-    """The scripts among the words after srun, which may start any number of processes."""
+    """The scripts among the words after srun, which may start any number of processes.
+
+    So may a program in place of Python right before the one that trains.
+    """
     following = words[words.index("srun") + 1 :]
-    return [word.rpartition("/")[2][:40] for word in following if _SCRIPT.fullmatch(word)]
+    named = [word.rpartition("/")[2][:40] for word in following if _SCRIPT.fullmatch(word)]
+    if named or any(_INTERPRETER.fullmatch(word) for word in following):
+        return named
+    before, last = ["", "", *following][-2:]
+    is_program = _PROGRAM.fullmatch(last) and not _VALUED.match(before)
+    return [last.rpartition("/")[2][:40]] if is_program else []
+
+
+def _starter(launcher: str, text: str) -> str:
+    """The launcher; where none is before the program, that of the first line in which srun starts a script."""
+    if launcher not in {"", "none"}:
+        return launcher
+    lines = (line for line in _COMMENT.sub("", text).replace("\\\n", " ").split("\n") if _SRUN.search(line))
+    return next((found for line in lines if " script=" in (found := launcher_of(line))), launcher)
 
 
 def _is_elsewhere(words: list[str]) -> bool:
@@ -125,7 +145,7 @@ def started_ranks(draft: Draft, text: str) -> tuple[int | None, str]:
         return _of_ray(draft)
     if "deepspeed" in launcher and draft.values.get("include") is not None:
         return _of_included(draft)
-    several = "" if LAUNCHER_SIZE & draft.values.keys() else _why_several(launcher, text)
+    several = "" if LAUNCHER_SIZE & draft.values.keys() else _why_several(_starter(launcher, text), text)
     _leave_open(draft, several)
     found = (None, "") if several else _of_sizes(draft, text, launcher)
     if found[0] is None:
@@ -214,21 +234,26 @@ def _of_sizes(draft: Draft, text: str, launcher: str) -> tuple[int | None, str]:
 def _why_several(launcher: str, text: str) -> str:
     """Why a task of Slurm may start several ranks; empty where it starts one for each accelerator of a node.
 
-    A script that srun starts may call a launcher: it does where a node has one task and several accelerators.
+    A script that srun starts may call a launcher, which starts the ranks of a node itself. Where nothing asks for
+    tasks, a node has one (`man sbatch` of Slurm).
     """
     script = next((word.partition("=")[2] for word in launcher.split() if word.startswith("script=")), "")
     slurm = {**slurm_sizes(text), **_asked(launcher)}
-    tasks, nodes = slurm.get("ntasks-per-node"), slurm.get("nodes")
-    whole = slurm.get("ntasks", 0)
+    nodes, whole = slurm.get("nodes"), slurm.get("ntasks", 0)
+    tasks = slurm.get("ntasks-per-node", 0 if "ntasks" in slurm else 1)
     if not tasks and nodes and whole % nodes == 0:
         tasks = whole // nodes
     devices = devices_per_node(text) or slurm.get("gpus-per-node")
-    if not script or not tasks or tasks == devices or not (devices or tasks == 1):
+    if not script or not (tasks or whole) or tasks == devices:
         return ""
-    beside = f"{devices} accelerators" if devices else "an unknown number of accelerators"
+    ranks = whole or tasks * (nodes or 0)
+    most = f"{devices * nodes:,}" if devices and nodes else "more"
     return (
-        f"srun starts {script} as {tasks} {'task' if tasks == 1 else 'tasks'} of each node, which has {beside}; "
-        "the script, which is not read, may start several processes"
+        (f"{ranks:,} or {most}: " if ranks else "")
+        + (f"srun starts {script} as {tasks or whole} {'task' if (tasks or whole) == 1 else 'tasks'}")
+        + (" of each node, which has " if tasks else ", with ")
+        + (f"{devices} accelerators" if devices else "an unknown number of accelerators")
+        + "; the script, which is not read, may start several processes"
     )
 
 
