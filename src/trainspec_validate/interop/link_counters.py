@@ -40,6 +40,9 @@ class Counters:
 
     def __init__(self, device: str) -> None:
         self.num_taken = 0
+        self.by_link: dict[str, int] = {}
+        """Counters of each link."""
+        self._last = ""
         self._device = device
         self._faults: list[str] = []
         self._open: dict[str, list[str]] = {}
@@ -50,6 +53,8 @@ class Counters:
         if found is None:
             return
         self.num_taken += 1
+        self._last = found["link"]
+        self.by_link[self._last] = self.by_link.get(self._last, 0) + 1
         name, value = found["name"], found["value"][:_MAX_SHOWN] or "nothing"
         if value == "0" or _OF_SOUND_LINKS.fullmatch(name.lower()):
             return
@@ -57,6 +62,11 @@ class Counters:
             self._faults.append(f"{_FAULTS[name.lower()]} {value} of link {found['link']}")
         else:
             self._open.setdefault(name, []).append(f"{value} of link {found['link']}")
+
+    @property
+    def of_last_link(self) -> int:
+        """Counters of the link that the last one is of."""
+        return self.by_link.get(self._last, 0)
 
     def facts(self) -> Facts:
         """The GPU with its faults, and the counters that nothing bounds, as node tools give them."""
