@@ -29,7 +29,7 @@ from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
-from trainspec_validate.telemetry.formats.kernel_log import pci_address
+from trainspec_validate.telemetry.formats.machine_errors import pci_address
 
 REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074", "TS-CLU-080")
 _MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.system.budget import Limit
-from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
+from trainspec_validate.telemetry.formats.kernel_log import device_error
 from trainspec_validate.telemetry.formats.machine_errors import HINTS as MACHINE_HINTS
-from trainspec_validate.telemetry.formats.machine_errors import machine_error
+from trainspec_validate.telemetry.formats.machine_errors import DeviceError, machine_error
 
 _KERNEL = re.compile(
     r"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "

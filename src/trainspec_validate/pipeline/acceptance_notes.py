@@ -166,7 +166,7 @@ def _few(parts: Sequence[str]) -> list[str]:
 
 
 def uncounted(counted: Mapping[str, int], devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What a list of link counters lacks of the GPUs of a node, and of their active links.
+    """Gaps of a list of link counters: active links and GPUs of a node without any.
 
     >>> list(uncounted({"GPU-1": 4}, [{"name": "GPU-1", "num_active_links": 18}, {"name": "GPU-2"}]))
     ['counters of 4 of 18 active links of GPU-1', 'counters of links of 1 of 2 GPUs']

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,6 +12,7 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.machine_errors import DeviceError, machine_incident, pci_address
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 ERROR = "train.device.error"
@@ -56,18 +56,6 @@ _MAX_TEXT = 300
 _MOST_DEVICES: Final = Limit("a kernel log", 100_000, "devices")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceError:
-    """An error of a device as one line has it."""
-
-    pci: str
-    code: str
-    severity: str | None
-    text: str
-    prefix: str
-    """Time and host before the message: the time, and the host."""
-
-
 def device_error(text: str) -> DeviceError | None:
     """The error of a device that a line of a kernel log reports; None where it reports none.
 
@@ -106,17 +94,6 @@ def _error(found: re.Match[str], code: str, severity: str | None, text: str | No
     )
 
 
-def pci_address(text: str) -> str:
-    """An address of the PCI bus, without its function, as the kernel writes it.
-
-    >>> pci_address("00000000:0A:00.0")
-    '0000:0a:00'
-    """
-    *domains, bus, slot = text.lower().partition(".")[0].split(":")
-    domain = domains[0] if domains else "0"
-    return f"{int(domain, 16):04x}:{bus}:{slot}"
-
-
 def _xid_severity(text: str) -> str | None:
     if found := _LINK_SEVERITY.search(text[:_MAX_TEXT]):
         return "fatal" if found["severity"] == "Fatal" else "nonfatal"
@@ -138,6 +115,8 @@ class Reader:
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The event of a line."""
+        if incident := machine_incident(text):
+            self._transcript.lose("incident", *incident, offset)
         if not any(hint in text for hint in _HINTS):
             return
         error = device_error(text)

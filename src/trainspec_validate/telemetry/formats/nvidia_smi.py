@@ -26,8 +26,9 @@ from trainspec_validate.system.budget import Count, Limit
 from trainspec_validate.system.foreign import ForeignFormatError
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
-from trainspec_validate.telemetry.formats.kernel_log import ERROR, pci_address
+from trainspec_validate.telemetry.formats.kernel_log import ERROR
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.machine_errors import pci_address
 from trainspec_validate.telemetry.formats.smi_values import SINCE_LOAD, UNCORRECTED, codes_of, severity, values_of
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
