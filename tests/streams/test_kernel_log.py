@@ -162,6 +162,7 @@ def test_the_table_of_xids() -> None:
     assert pci_address("00000000:CB:00.0") == "0000:cb:00"
 
 
+XID = "2026-05-01T11:00:00,1+00:00 node1 kernel: NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus.\n"
 KILLED = "[12.5] Out of memory: Killed process 4242 (python) total-vm:123456kB, anon-rss:12345kB\n"
 
 
@@ -184,7 +185,7 @@ KILLED = "[12.5] Out of memory: Killed process 4242 (python) total-vm:123456kB, 
 def test_kills_and_errors_of_the_machine_are_incidents(lines: str, words: str | None, tmp_path: Path) -> None:
     """The last line of the report, which a pipeline prints, does not read as if nothing happened."""
     path = tmp_path / "dmesg.log"
-    path.write_text(LOST + lines, encoding="utf-8")
+    path.write_text(XID + lines, encoding="utf-8")
     output = CliRunner().invoke(command, [str(path), "--format", "full"]).output
     assert (words or "device error: xid:79") in output
     number = "1 incident" if words is None else "2 incidents"

@@ -40,7 +40,7 @@ _SHOWN: Final = 3
 _WITHOUT_SETTER: Final = frozenset(Name("collections", name) for name in ("Counter", "OrderedDict", "defaultdict"))
 """Classes whose objects take a mapping for their state, or a pair of one and of slots: pickle.py, load_build."""
 _SCALARS: Final = frozenset({"numpy.core.multiarray", "numpy._core.multiarray"})
-_OBJECTS: Final = re.compile(r"[|<>=]?O\d{0,2}|object_?")
+_OBJECTS: Final = re.compile(r"[|<>=]?O[0-9]{0,2}|object_?")
 """Types of objects of Python, as a type of NumPy is written."""
 
 

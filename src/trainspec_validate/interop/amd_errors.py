@@ -11,7 +11,7 @@ from trainspec_validate.interop.gpu_report import Facts
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
 _MAX_BLOCKS = 64
-_GPU = re.compile(r"^GPU: (?P<index>\d{1,4})\s*$", re.MULTILINE)
+_GPU = re.compile(r"^GPU: (?P<index>[0-9]{1,4})\s*$", re.MULTILINE)
 _TOTAL = re.compile(r"^\s+TOTAL_UNCORRECTABLE_COUNT: ", re.MULTILINE)
 _HEAD = re.compile(r"\s+(?P<name>[A-Z][A-Z0-9_]{1,40}):\s*")
 _FIELD = re.compile(r"\s+(?P<name>[A-Z][A-Z0-9_]{1,60}_COUNT): (?P<value>\S{1,40})\s*")

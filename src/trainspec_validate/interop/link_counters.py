@@ -20,7 +20,7 @@ _NAME = re.compile(r".*\b(?:errors?|events|discards|packets|bytes|blocks|codes|b
 _FAULTS = {"recovery errors": "nvlink:recovery", "link recovery failed events": "nvlink:recovery-failed"}
 """Counts of which one is a fault. DCGM fails a GPU whose recoveries grow. Source: NVIDIA/DCGM, DcgmHealthWatch.cpp."""
 _OF_SOUND_LINKS = re.compile(
-    r"(?:tx|rx) (?:packets|bytes)|fec errors - \d{1,2}|raw (?:ber|errors)\b.*|(?:effective|symbol) ber|plr .*"
+    r"(?:tx|rx) (?:packets|bytes)|fec errors - [0-9]{1,2}|raw (?:ber|errors)\b.*|(?:effective|symbol) ber|plr .*"
 )
 """Traffic, and errors before their correction, which sound links of NVLink 5 have."""
 

@@ -22,7 +22,7 @@ from trainspec_validate.model.smi_report import key_of
 
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
-_NVLINK_RATE = re.compile(r"(?=.*[1-9])(\d{1,5}(?:\.\d{1,6})?) GB/s")
+_NVLINK_RATE = re.compile(r"(?=.*[1-9])([0-9]{1,5}(?:\.[0-9]{1,6})?) GB/s")
 _INACTIVE = "<inactive>"
 _SMI_FAILURE = re.compile(
     r"^((?:Unable to determine the device handle for |Failed to initialize NVML|NVIDIA-SMI has failed because |"
@@ -33,24 +33,24 @@ _TEST_FAILURE = re.compile(r"Test (?:NCCL|RCCL|CUDA|HIP) failure[^\n]{0,160}")
 """Source: NVIDIA/nccl-tests, src/common.h; ROCm/rccl-tests, src/common.h."""
 _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
 _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
-_NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>\d{1,3})\s*$", re.MULTILINE)
+_NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>[0-9]{1,3})\s*$", re.MULTILINE)
 """After the head of a device in `ibstat`; `ibv_devinfo` can be asked for one port of several."""
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4})")
 _LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver"})
 """Values that are read, so that a part of one would count as the whole."""
 _WHOLE = "copy the whole output"
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
-_PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
-_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
+_PORT = re.compile(r"^\s*(?:Port ([0-9]{1,3}):|port:\s+([0-9]{1,3}))\s*$")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
-_SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gbps")
-_TIMES = re.compile(r"(\d{1,2})X")
+_SPEED = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gbps")
+_TIMES = re.compile(r"([0-9]{1,2})X")
 _LINK_IS_UP = ("Initializing", "Armed", "PORT_INIT", "PORT_ARMED")
 """States of a port whose physical link is up. Source: InfiniBand specification 1.4, 7.2.7, port states."""
 _MAX_ROWS = 16
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHOWN_HOSTS = 8
-_OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED", re.MULTILINE)
+_OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*([0-9]{1,18})\s+FAILED", re.MULTILINE)
 
 
 def node_facts(text: str) -> Facts | None:

@@ -15,7 +15,7 @@ from trainspec_validate.telemetry.formats import Given
 
 _TEXTS = ("run", "emitter", "host")
 _WHOLE = ("attempt", "rank")
-_OFFSET = re.compile(r"(?P<sign>[-+])(?P<hours>\d{1,2})(?::?(?P<minutes>\d\d))?")
+_OFFSET = re.compile(r"(?P<sign>[-+])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-9][0-9]))?")
 
 
 def words() -> str:

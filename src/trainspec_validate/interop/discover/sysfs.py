@@ -16,7 +16,7 @@ from trainspec_validate.interop.readers._products import accelerator_model
 _ROOT = "/sys/devices"
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
-_RATE = re.compile(r"\s*([0-9]{1,5}(?:\.[0-9])?) Gb/sec(?: \(([0-9]{1,2})X ([A-Z]{3,4})\d*\))?\s*", re.ASCII)
+_RATE = re.compile(r"\s*([0-9]{1,5}(?:\.[0-9])?) Gb/sec(?: \(([0-9]{1,2})X ([A-Z]{3,4})[0-9]*\))?\s*", re.ASCII)
 _MAX_DEPTH = 32
 _MAX_PCI = 16_384
 _GENERATIONS = {(4, "EDR"): "edr", (4, "FDR"): "fdr", (4, "HDR"): "hdr", (2, "HDR"): "hdr100", (4, "NDR"): "ndr"}

@@ -18,12 +18,12 @@ _ERRORS = (
     (
         re.compile(
             rf"mlx5_core {_PCI}: .{{0,80}}?"
-            r"(?:device's health compromised|Fatal error \d{1,9} detected|health.{0,40}\bfatal\b)"
+            r"(?:device's health compromised|Fatal error [0-9]{1,9} detected|health.{0,40}\bfatal\b)"
         ),
         "mlx5:health",
     ),
     # drivers/edac/edac_mc.c: edac_ue_error.
-    (re.compile(r"EDAC (?P<device>MC\d{1,4}): [1-9]\d{0,5} UE "), "memory:uncorrected"),
+    (re.compile(r"EDAC (?P<device>MC[0-9]{1,4}): [1-9][0-9]{0,5} UE "), "memory:uncorrected"),
     # drivers/edac/mce_amd.c: amd_decode_mce.
     (re.compile(r"\[Hardware Error\]: (?:System Fatal error|Uncorrected\b)"), "processor:uncorrected"),
     # drivers/firmware/efi/cper.c: cper_estatus_print.

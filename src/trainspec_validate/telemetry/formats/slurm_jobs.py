@@ -12,10 +12,10 @@ from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.local_times import local_us
 
 _STATE = re.compile(r"[A-Z][A-Z_]{1,40}")
-_NUMBER = re.compile(r"\d{1,10}")
-_ZONE = re.compile(r":\d\d(?:[.,]\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d){0,2})$")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_ZONE = re.compile(r":[0-9][0-9](?:[.,][0-9]+)?(?:[Zz]|[+-][0-9][0-9](?::?[0-9][0-9]){0,2})$")
 """What a time with an offset from UTC ends with, as opposed to a date alone."""
-_EXIT = re.compile(r"(\d{1,5}):(\d{1,3})")
+_EXIT = re.compile(r"([0-9]{1,5}):([0-9]{1,3})")
 _ABSENT = frozenset({"", "None", "Unknown", "None assigned", "N/A", "INVALID"})
 _MAX_TEXT = 200
 _OF_SLURM = frozenset({"batch", "extern", "interactive"})
