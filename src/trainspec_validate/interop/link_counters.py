@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.system.digits import is_digits
 
 _MAX_LINE = 1_000
 _MAX_FAULTS = 64
@@ -58,7 +59,7 @@ class Counters:
         name, value = found["name"], found["value"][:_MAX_SHOWN] or "nothing"
         if value == "0" or _OF_SOUND_LINKS.fullmatch(name.lower()):
             return
-        if name.lower() in _FAULTS and value.isascii() and value.isdigit():
+        if name.lower() in _FAULTS and is_digits(value):
             self._faults.append(f"{_FAULTS[name.lower()]} {value} of link {found['link']}")
         else:
             self._open.setdefault(name, []).append(f"{value} of link {found['link']}")

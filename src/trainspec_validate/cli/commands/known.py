@@ -11,6 +11,7 @@ import click
 
 from trainspec_validate.model.metrics import catalog
 from trainspec_validate.model.suggest import hint
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import Given
 
 _TEXTS = ("run", "emitter", "host")
@@ -64,7 +65,7 @@ def _text(key: str, value: str) -> str:
 
 
 def _whole(key: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 8) or (key == "attempt" and int(value) > 1_000_000):
+    if not (is_digits(value) and len(value) <= 8) or (key == "attempt" and int(value) > 1_000_000):
         raise click.UsageError(f"--known {key}: a whole number from 0")
     return int(value)
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from trainspec_validate.system.digits import is_digits
+
 MAX_ROWS = 2_000
 _MAX_LINE = 2_000
 _HEAD = re.compile(r"^#?[ \t]{0,80}size[ \t]+count[ \t]+type\b.{0,400}\btime[ \t]+algbw[ \t]+busbw", re.MULTILINE)
@@ -93,7 +95,7 @@ class _Cut:
         """The first line and the cells of a row that is whole by this line, or the line itself where it is no part."""
         rest = _LOG.sub("", line)
         cells = rest.split()
-        if not self.cells and rest != line and len(cells) > columns.index("type") and cells[0].isdecimal():
+        if not self.cells and rest != line and len(cells) > columns.index("type") and is_digits(cells[0]):
             self.line = number
         elif not self.cells or not all(map(_CELL.fullmatch, cells)):
             return number, line.split()
@@ -151,7 +153,7 @@ def _take_head(table: Table, line: str) -> None:
 
 def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[Row]:
     """The row of a line; nothing for a line that is no row of the table."""
-    if len(cells) != len(columns) or not cells[0].isdecimal() or len(cells[0]) > 18:
+    if len(cells) != len(columns) or not is_digits(cells[0]) or len(cells[0]) > 18:
         return
     first = columns.index("time")
     time = _decimal(cells[first])

@@ -12,6 +12,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._port_survey import SurveyedSwitch, levels, put_survey, spread
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
 from trainspec_validate.model.catalog import links
+from trainspec_validate.system.digits import is_digits
 
 NAME = "ibnetdiscover"
 _AGGREGATION = "aggregation node"
@@ -187,7 +188,7 @@ def rate_of(width: str) -> float | None:
     """
     lanes, _, generation = width.partition("x")
     full = links().nic_rate_bytes_per_second.get(("infiniband", generation.casefold()))
-    if full is None or not lanes.isdigit():
+    if full is None or not is_digits(lanes):
         return None
     return full * int(lanes) / _LANES_OF_GENERATION.get(generation.casefold(), 4)
 

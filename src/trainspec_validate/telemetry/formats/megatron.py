@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.documents.types.stream import MetricValue, Sample
 from trainspec_validate.model.metrics import Alias
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
@@ -335,7 +336,7 @@ class Reader:
     def _texts(self, pairs: list[tuple[str, str]]) -> Iterator[Refusal]:
         """The refusal of fields with a metric whose value is a text without any digit, such as N/A."""
         for name, value in pairs:
-            if value[0].isdigit() or any(map(str.isdigit, value)):
+            if is_digits(value[0]) or any(map(is_digits, value)):
                 continue
             if fit.number(value) is None and self._names.aliases(name):
                 yield Refusal(f"{name} is the text {value[:40]!r}", "write a number, or leave it out", "value")

@@ -32,7 +32,7 @@ def parse(text: str) -> float | None:
     >>> parse("2.5e1"), parse("-nan(ind)"), parse("-1.#INF"), parse("tensor(2.5, device='cuda:0')"), parse("N/A")
     (25.0, nan, -inf, 2.5, None)
     """
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MOST_CHARACTERS or not text.isascii():  # `float` takes the digits of all scripts
         return None
     try:
         found = float(text)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.local_times import local_us
@@ -162,7 +163,7 @@ class Table:
         identifier, dot, step = (row.get("JobID") or row.get("JobIDRaw") or "").partition(".")
         word = row.get("State", "")
         state = _state(word)
-        if not identifier[:1].isdigit() or state is None:
+        if not is_digits(identifier[:1]) or state is None:
             shown = f"{identifier} {word}"[:60]
             return Refusal(f"the row has no job and state: {shown!r}", "12345|COMPLETED", "value")
         found = _EXIT.fullmatch(row.get("ExitCode", ""))
