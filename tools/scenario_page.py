@@ -32,7 +32,7 @@ _MEANINGS = {
     "trace": "writes the [trace](../v1/14-conformance.md#the-trace): one file of JSON Lines for each process",
     "stream": (
         "writes a [metric stream](../v1/09-telemetry.md) into `stream_directory`, with the [required "
-        "metrics](../v1/09-expected-metrics.md#TS-TEL-004) of the scope job"
+        "metrics](../v1/09-expected-metrics.md#TS-TEL-004) of the scopes job and rank"
     ),
     "checkpoints": "saves checkpoints into `checkpoint_directory` at the interval of the task",
     "resume": "continues from the newest complete checkpoint when `resume` of the task is true",
@@ -49,8 +49,8 @@ _MEANINGS = {
     "asynchronous-saves": "continues to train while a checkpoint is written, when the task has `asynchronous_saves`",
     "save-stages": "writes a record `save` at begin, snapshot, written and committed, when each is reached",
     "fault-reports": (
-        "writes a record `fault` for each fault that it detects, with its kind and rank; and an event in its stream, "
-        "where it writes one"
+        "writes a record `fault` for each fault that it detects, with its kind and, where known, its rank; "
+        "and an event in its stream, where it writes one"
     ),
     "straggler-reports": (
         "writes a record `fault` of kind `slow` with the rank, where one rank is at half the speed of the others"

@@ -94,14 +94,12 @@ def test_what_is_asked_for_is_no_assumption() -> None:
     assert asked.goal.num_ranks == 64
 
 
-def test_the_largest_of_several_groups_is_taken_and_said() -> None:
+def test_one_of_several_groups_has_to_be_named() -> None:
     cluster = profile("gcp-a3-ultra-h200")
     group = cluster.node_groups[0]
     several = put(cluster, node_groups=(put(group, name="small", num_nodes=2), group, put(group, name="third")))
-    asked = request(several, model("llama3-8b"), Wishes())
-    assert asked.nodes.index == 1
-    note = f"node group: {group.name}, the largest of 3; choose with --node-group: small, third"
-    assert asked.assumptions[0] == note
+    with pytest.raises(Impossible, match=f"has several node groups; choose with --node-group: small, {group.name}, th"):
+        request(several, model("llama3-8b"), Wishes())
     with pytest.raises(Impossible, match=f"no node group 'west'; choose with --node-group: small, {group.name}, third"):
         request(several, model("llama3-8b"), Wishes(node_group="west"))
 

@@ -24,8 +24,9 @@ from trainspec_validate.pipeline.inputs import Input, name_of
 from trainspec_validate.pipeline.validation import validate
 from trainspec_validate.planner import explain, plan_text, safety
 from trainspec_validate.planner.constraints import FREE, Constraints
-from trainspec_validate.planner.request import Adapters, Impossible, Request, Wishes, model_of, request
-from trainspec_validate.planner.search import Progress, Ranking, Scored, search
+from trainspec_validate.planner.groups import planned
+from trainspec_validate.planner.request import Adapters, Impossible, Request, Wishes, model_of
+from trainspec_validate.planner.search import Progress, Ranking, Scored
 from trainspec_validate.system.boundary import InputError
 
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
@@ -65,6 +66,8 @@ class PlanSearch:
     """The simplest of those that predictions do not distinguish from the fastest, then the best of each other kind."""
     assumptions: tuple[str, ...]
     """Facts that were neither in the documents nor asked for, one sentence each."""
+    notes: tuple[str, ...]
+    """Other answers than the plans, such as whether a job over all node groups is predicted."""
     num_layouts: int
     """Layouts that divide the job over its ranks."""
     num_too_large: int
@@ -92,7 +95,7 @@ def plan(  # noqa: PLR0913
     Args:
         cluster: the cluster profile.
         model: name of a model of the catalog, such as `llama3-70b`, or a training plan whose model is taken.
-        num_ranks, node_group: ranks of the job, all of the node group without it; the largest group without a name.
+        num_ranks, node_group: ranks of the job, all of the node group without it; the fastest group without a name.
         global_sequences: sequences of one optimizer step.
         sequence_length: tokens of one sequence.
         num_tokens: tokens of the whole job.
@@ -123,18 +126,18 @@ def _searched(  # noqa: PLR0913, PLR0917
 ) -> PlanSearch:
     model, adapters = trained
     try:
-        asked = request(cluster, model, wishes, adapters)
+        found = planned(cluster, model, wishes, adapters, num_jobs, progress)
     except (Impossible, Unpredictable) as error:
         raise NoPlanError(f"{name}: {_in_python(str(error))}") from error
-    ranking = search(asked.goal, num_jobs, progress)
+    asked, ranking = found.request, found.ranking
     if not ranking.plans:
         raise NoPlanError(f"{name}: {_in_python(explain.nothing_fits(asked, ranking))}")
     why = plan_text.too_long(asked, ranking.plans[0]) or safety.nowhere(asked)
     if why:
         raise NoPlanError(f"{name}: {_in_python(why)}")
     jobs = tuple(_job(asked, ranking, scored) for scored in ranking.plans if not plan_text.too_long(asked, scored))
-    assumptions = tuple(map(_in_python, asked.assumptions))
-    return PlanSearch(jobs, assumptions, ranking.num_layouts, ranking.num_too_large)
+    assumptions, notes = (tuple(map(_in_python, words)) for words in (asked.assumptions, asked.notes))
+    return PlanSearch(jobs, assumptions, notes, ranking.num_layouts, ranking.num_too_large)
 
 
 def document_of(source: Input, kind: type[Kind]) -> Kind:

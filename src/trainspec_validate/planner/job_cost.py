@@ -44,7 +44,7 @@ def job_cost(request: Request, scored: Scored, effective_share: float, price_per
 
 def _kilowatt_hours(request: Request, taken: float) -> float | None:
     group = request.nodes.group
-    if not request.goal.machine.accelerator.startswith(_METERED):
+    if request.goal.machine.is_mixed or not request.goal.machine.accelerator.startswith(_METERED):
         return None
     limit = power_watts(group)
     full = group.node_power_watts or (node_watts(group.num_accelerators_per_node, limit) if limit else None)

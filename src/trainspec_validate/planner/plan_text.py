@@ -31,7 +31,7 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
         (f"  name: {as_text(names.plan)}", "replace"),
         (f"cluster: {names.cluster_reference}", "the profile that this plan is for"),
     ]
-    if len(request.cluster.node_groups) > 1:
+    if len(request.cluster.node_groups) > 1 and not request.takes_all_groups:
         lines.append((f"node_group: {as_text(request.nodes.group.name)}", "chosen"))
     if framework := request.goal.framework:
         version = f", version: {as_text(framework.version)}" if framework.version else ""

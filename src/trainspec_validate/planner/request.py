@@ -20,6 +20,9 @@ from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of, with_adapters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu, machine_facts, model_facts
+from trainspec_validate.performance.forecast.gaps import gaps
+from trainspec_validate.performance.forecast.joint import joint_of
+from trainspec_validate.performance.forecast.predict import UNMASKED
 from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
@@ -85,6 +88,10 @@ class Request:
     """Facts that were neither in the documents nor asked for, in words."""
     price_per_accelerator_hour: float | None = None
     adapters: Adapters | None = None
+    takes_all_groups: bool = False
+    """Whether the job takes every node of several node groups; `nodes` then has all of them as one group."""
+    notes: tuple[str, ...] = ()
+    """Other answers than the plans, in words."""
 
     @property
     def num_nodes(self) -> int:
@@ -92,24 +99,44 @@ class Request:
         return -(-self.goal.num_ranks // self.nodes.ranks_per_node)
 
 
-def request(cluster: ClusterProfile, model: Model, wishes: Wishes, adapters: Adapters | None = None) -> Request:
-    """The goal for a model on a cluster.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The part of a cluster that a job is planned for."""
+
+    nodes: JobNodes
+    fabric: Fabric | None
+    machine: MachineFacts
+    takes_all_groups: bool = False
+
+
+def request(
+    cluster: ClusterProfile,
+    model: Model,
+    wishes: Wishes,
+    adapters: Adapters | None = None,
+    *,
+    takes_all_groups: bool = False,
+) -> Request:
+    """The goal for a model on a node group of a cluster, or on all of its groups together.
 
     Raises:
-        Impossible: the node group is unknown, or has too few ranks, or they cannot reach each other, or the reserve
-            is all of their memory, or nothing says how long adapters are trained.
-        Unpredictable: a figure of the accelerator or the shape of the model is not known.
+        Impossible: the node group is unknown or one of several, or has too few ranks, or they cannot reach each other,
+            or the reserve is all of their memory, or nothing says how long adapters are trained.
+        Unpredictable: a figure of the accelerator or the shape of the model is not known, or no group of several is
+            the slowest.
     """
+    place = _all_groups(cluster) if takes_all_groups else _one_group(cluster, wishes)
+    return _request(cluster, model, wishes, adapters, place)
+
+
+def _request(
+    cluster: ClusterProfile, model: Model, wishes: Wishes, adapters: Adapters | None, place: _Place
+) -> Request:
     assumptions: list[str] = []
-    nodes = _nodes(cluster, wishes, assumptions)
-    num_ranks = wishes.num_ranks or nodes.num_ranks
-    if num_ranks > nodes.num_ranks:
-        raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
-    fabric = _fabric(cluster, nodes)
-    model, sequence_length = _model(model, wishes, assumptions)
+    machine, num_ranks = place.machine, place.machine.topology.num_ranks
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts = _facts(model, precision, wishes, adapters)
-    machine = machine_facts(cluster, nodes, fabric, num_ranks)
+    model, sequence_length = _model(model, wishes, assumptions)
     reserve = usual_reserve(machine.accelerator) if wishes.reserve_bytes is None else wishes.reserve_bytes
     _refuse(machine, reserve)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
@@ -127,8 +154,20 @@ def request(cluster: ClusterProfile, model: Model, wishes: Wishes, adapters: Ada
         raise Impossible(
             f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
         )
-    price = wishes.price_per_accelerator_hour
-    return Request(cluster, nodes, fabric, model, precision, goal, tokens, tuple(assumptions), price, adapters)
+    return Request(
+        cluster,
+        place.nodes,
+        place.fabric,
+        model,
+        precision,
+        goal,
+        tokens,
+        tuple(assumptions),
+        wishes.price_per_accelerator_hour,
+        adapters,
+        place.takes_all_groups,
+        tuple(gaps(model)),
+    )
 
 
 def model_of(plan: TrainingPlan) -> tuple[Model, Adapters | None]:
@@ -150,6 +189,8 @@ def model_of(plan: TrainingPlan) -> tuple[Model, Adapters | None]:
 
 
 def _facts(model: Model, precision: Precision, wishes: Wishes, adapters: Adapters | None) -> ModelFacts:
+    if model.bidirectional_attention:
+        raise Impossible(f"steps of {model.name} are not predicted: {UNMASKED}")
     if adapters is None:
         return model_facts(model, precision)
     trained = with_adapters(model, adapters.lora, adapters.frozen_parameters or precision.parameters)
@@ -177,13 +218,28 @@ def _framework(asked: str | None) -> SoftwareComponent | None:
     return SoftwareComponent(name=name.lower(), version=version or None)
 
 
-def _nodes(cluster: ClusterProfile, wishes: Wishes, assumptions: list[str]) -> JobNodes:
+def _one_group(cluster: ClusterProfile, wishes: Wishes) -> _Place:
+    nodes = _nodes(cluster, wishes)
+    num_ranks = wishes.num_ranks or nodes.num_ranks
+    if num_ranks > nodes.num_ranks:
+        raise Impossible(f"{number(num_ranks)} ranks are asked for, {nodes.group.name} has {number(nodes.num_ranks)}")
+    fabric = _fabric(cluster, nodes)
+    return _Place(nodes, fabric, machine_facts(cluster, nodes, fabric, num_ranks))
+
+
+def _all_groups(cluster: ClusterProfile) -> _Place:
+    joint = joint_of(cluster)
+    return _Place(joint.nodes, joint.fabric, joint.machine, takes_all_groups=True)
+
+
+def _nodes(cluster: ClusterProfile, wishes: Wishes) -> JobNodes:
+    if wishes.node_group is None and len(cluster.node_groups) > 1:
+        names = ", ".join(group.name for group in cluster.node_groups)
+        raise Impossible(f"{cluster.metadata.name} has several node groups; choose with --node-group: {names}")
     try:
-        nodes, note = choose(cluster, wishes.node_group)
+        return choose(cluster, wishes.node_group)[0]
     except ValueError as error:
         raise Impossible(str(error)) from error
-    assumptions.extend([note] if note else [])
-    return nodes
 
 
 def _model(model: Model, wishes: Wishes, assumptions: list[str]) -> tuple[Model, int]:

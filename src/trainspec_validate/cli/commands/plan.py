@@ -78,8 +78,12 @@ Examples:
     metavar="PLAN",
     help="Search nothing: predict step time and memory of this training plan, by the same models.",
 )
-@click.option("--num-ranks", type=_COUNT, help="Ranks of the job.  [default: all of the node group]")
-@click.option("--node-group", metavar="NAME", help="Node group to run on.  [default: the largest]")
+@click.option(
+    "--num-ranks",
+    type=_COUNT,
+    help="Ranks of the job; those of the whole cluster take all of its node groups.  [default: all of the node group]",
+)
+@click.option("--node-group", metavar="NAME", help="Node group to run on.  [default: the fastest]")
 @click.option("--global-sequences", type=_COUNT, help="Sequences of one optimizer step.")
 @click.option("--sequence-length", type=_COUNT, help="Tokens of one sequence.")
 @click.option("--tokens", "num_tokens", type=Finite(1, 1e15), help="Tokens of the whole job.")
@@ -154,8 +158,8 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     from trainspec_validate.performance.forecast.facts import Unpredictable  # noqa: PLC0415 - `--help` goes without the models
     from trainspec_validate.planner import explain, plan_text, safety  # noqa: PLC0415
     from trainspec_validate.planner.constraints import Constraints  # noqa: PLC0415
-    from trainspec_validate.planner.request import Impossible, Wishes, request  # noqa: PLC0415
-    from trainspec_validate.planner.search import search  # noqa: PLC0415
+    from trainspec_validate.planner.groups import planned  # noqa: PLC0415
+    from trainspec_validate.planner.request import Impossible, Wishes  # noqa: PLC0415
 
     wished = {name: options[name] for name in _WISHES}
     try:
@@ -165,16 +169,15 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     wishes = Wishes(reserve_bytes=options["reserve_bytes"], constraints=constraints, **wished)
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
-    try:
-        trained, adapters = _model(model)
-        asked = request(profile, trained, wishes, adapters)  # type: ignore[arg-type]
-    except (Impossible, Unpredictable) as error:
-        raise Failure(f"{cluster}: {error}") from error
+    trained, adapters = _model(model)
     bar = terminal.Bar(wanted=True, doing="comparing")
     try:
-        ranking = search(asked.goal, max(options["top"], options["picked"]), bar)
+        found = planned(profile, trained, wishes, adapters, max(options["top"], options["picked"]), bar)  # type: ignore[arg-type]
+    except (Impossible, Unpredictable) as error:
+        raise Failure(f"{cluster}: {error}") from error
     finally:
         bar.close()
+    asked, ranking = found.request, found.ranking
     if not ranking.plans:
         raise Failure(f"{cluster}: {explain.nothing_fits(asked, ranking)}")
     if options["picked"] > len(ranking.plans):
@@ -183,7 +186,7 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     why = (plan_text.too_long(asked, scored) or safety.nowhere(asked)) if options["output"] else None
     if why:
         raise Failure(why)
-    plan_report.show(asked, ranking, options["top"], options["style"])
+    plan_report.show(asked, ranking, options["top"], options["style"], found.groups)
     if options["output"] and not options["force"]:
         _refuse_invalid(asked, ranking, cluster, options)
     _write(asked, ranking, cluster, options)

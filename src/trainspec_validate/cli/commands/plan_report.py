@@ -12,6 +12,7 @@ from trainspec_validate.model.units import bytes_, number, percent, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN, ErrorBand
 from trainspec_validate.performance.forecast.outlook import Outlook, PlannedCollective
 from trainspec_validate.planner.explain import SHARDINGS, collectives_of, reasons
+from trainspec_validate.planner.groups import GroupAnswer
 from trainspec_validate.planner.job_cost import JobCost, job_cost
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
@@ -25,11 +26,12 @@ _BAND = "  eight of ten"
 _UNNAMED = Names("plan", "policy", "{name: cluster}", "{name: plan}")
 
 
-def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None:
+def show(request: Request, ranking: Ranking, num_shown: int, style: str, groups: tuple[GroupAnswer, ...] = ()) -> None:
     """Print the best plans; what was assumed goes to standard error."""
     best = ranking.plans[:num_shown]
     if style == "json":
-        terminal.emit(json.dumps(_json(request, ranking, num_shown), indent=2, ensure_ascii=False) + "\n", "json")
+        shown = {**_json(request, ranking, num_shown), "node_groups": [asdict(answer) for answer in groups]}
+        terminal.emit(json.dumps(shown, indent=2, ensure_ascii=False) + "\n", "json")
         return
     for first in range(0, len(best), _PLANS_SIDE_BY_SIDE):
         group = best[first : first + _PLANS_SIDE_BY_SIDE]
@@ -40,6 +42,7 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str) -> None
     terminal.emit(_told(request, ranking))
     for note in [
         *(f"assumed {words}" for words in request.assumptions),
+        *request.notes,
         accuracy(best[0].outlook),
         *tight(request, best[0]),
         *advice(request, best[0]),
@@ -193,7 +196,9 @@ def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
         "cluster": request.cluster.metadata.name,
         "num_ranks": request.goal.num_ranks,
         "global_sequences": request.goal.global_sequences,
+        "node_group": None if request.takes_all_groups else request.nodes.group.name,
         "assumptions": list(request.assumptions),
+        "notes": list(request.notes),
         "num_layouts": ranking.num_layouts,
         "num_compared": ranking.num_compared,
         "reasons": reasons(ranking),

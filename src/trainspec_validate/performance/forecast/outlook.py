@@ -37,6 +37,8 @@ GATHERED_GRADIENT_BYTES = Overheads().gathered_gradient_bytes
 DEFAULT_ORDER = ("tensor", "context", "expert", "data", "pipeline")
 WIDE_FORMATS = frozenset({"fp64", "fp32", "tf32", "bf16", "fp16"})
 """Formats of products that take inputs of 16 bits or more; narrower ones are made from 16 bits."""
+MIXED = "node groups of several kinds"
+"""The family of jobs on nodes of which some are slower, of which no run was measured."""
 _NEWER = ("nvidia-h", "nvidia-b", "nvidia-gb")
 _OLDER = ("nvidia-a100", "nvidia-v100", "google-tpu-v4", "google-tpu-v5", "intel-gaudi2", "amd-mi250")
 """Accelerators whose attention runs closer to the measured share of A100 than to that of H100."""
@@ -262,14 +264,27 @@ def outlook(
         matmul_measured=machine.matmul_share(name)[1],
         tokens_per_second=tokens / step.seconds,
         framework_named=settings.framework_named,
-        family=family_of(
-            machine.accelerator,
-            model.shape,
-            narrow=name not in WIDE_FORMATS,
-            num_ranks=layout.num_ranks,
-            has_adapters=model.has_adapters,
-        ),
+        family=_family(model, machine, layout, narrow=name not in WIDE_FORMATS),
     )
+
+
+def _family(model: ModelFacts, machine: MachineFacts, layout: Layout, *, narrow: bool) -> str:
+    if machine.is_mixed:
+        return MIXED
+    return family_of(
+        machine.accelerator, model.shape, narrow=narrow, num_ranks=layout.num_ranks, has_adapters=model.has_adapters
+    )
+
+
+def most_tokens_per_second(model: ModelFacts, machine: MachineFacts, num_ranks: int, sequence_length: int) -> float:
+    """Tokens per second of ranks that do nothing but model operations at their peak rate: no layout has more.
+
+    Raises:
+        Unpredictable: no peak rate is known for the format.
+    """
+    alone = Layout(sequence_length=sequence_length)
+    share = _utilisation(model, alone, 1.0, machine.peak(model.compute_formats)[1])
+    return num_ranks * sequence_length / share
 
 
 def _utilisation(model: ModelFacts, layout: Layout, seconds: float, rate: float) -> float:

@@ -19,6 +19,7 @@ from trainspec_validate.performance.forecast.facts import (
     machine_of,
     model_facts,
 )
+from trainspec_validate.performance.forecast.joint import joint_of, takes_all
 from trainspec_validate.performance.forecast.outlook import (
     Outlook,
     PlannedCollective,
@@ -31,6 +32,8 @@ from trainspec_validate.performance.forecast.outlook import (
 
 UNKNOWN_DEPTH = "no key says which layers are frozen, and so how far back gradients go"
 """Why time and traffic of a job with frozen layers are not predicted."""
+UNMASKED = "tokens attend to later ones, and no measured run counts the operations of that"
+"""Why the time of an encoder is not predicted."""
 UNKNOWN_HOST_WORK = "no measured run moves model state to the host, where transfers and updates take time"
 """Why the time of a job that offloads parameters, gradients or its optimizer is not predicted."""
 UNKNOWN_TRANSFERS = "no measured run on this kind of accelerator moves activations to the host, which takes time"
@@ -51,15 +54,17 @@ class Prediction:
     collectives: tuple[PlannedCollective, ...]
 
     @property
-    def unknown_depth(self) -> bool:
-        """Whether layers are frozen, so that only the memory is predicted: see `UNKNOWN_DEPTH`."""
-        return self.model.trained_share < 1 and not self.model.has_adapters
+    def unknown_work(self) -> str | None:
+        """Why only the memory is predicted, whatever is offloaded: see `UNKNOWN_DEPTH` and `UNMASKED`."""
+        if self.model.trained_share < 1 and not self.model.has_adapters:
+            return UNKNOWN_DEPTH
+        return None if self.model.is_causal else UNMASKED
 
     @property
     def untimed(self) -> str | None:
         """Why the time of a step is not predicted; None where it is."""
-        if self.unknown_depth:
-            return UNKNOWN_DEPTH
+        if self.unknown_work:
+            return self.unknown_work
         s = self.settings
         if s.offloaded_parameters or s.offloaded_gradients or s.offloaded_optimizer:
             return UNKNOWN_HOST_WORK
@@ -107,7 +112,7 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
         Unpredictable: the documents lack a figure or contradict each other.
     """
     model = model_facts(plan.model, plan.precision, plan.optimizer, trained_of(plan))
-    machine = machine_of(plan, cluster)
+    machine = _machine(plan, cluster)
     layout, settings = layout_of(plan), replace(settings_of(plan), overheads=overheads_of(machine.accelerator))
     if layout.num_ranks != plan.parallelism.num_accelerators:
         raise Unpredictable("the degrees do not multiply to the ranks")
@@ -117,6 +122,12 @@ def predict(plan: TrainingPlan, cluster: ClusterProfile) -> Prediction:
     except ValueError as error:
         raise Unpredictable(str(error)) from error
     return Prediction(model, machine, layout, settings, found, _memory(model, layout, settings), talk)
+
+
+def _machine(plan: TrainingPlan, cluster: ClusterProfile) -> MachineFacts:
+    if not takes_all(plan, cluster):
+        return machine_of(plan, cluster)
+    return joint_of(cluster, plan.communication.fabric if plan.communication else None).machine
 
 
 def _memory(model: ModelFacts, layout: Layout, settings: Settings) -> tuple[int, RankMemory] | None:
