@@ -11,8 +11,9 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_list import JsonList
-from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
+from trainspec_validate.telemetry.formats.kernel_log import device_error
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.machine_errors import DeviceError
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _MOST_REPORTS: Final = Limit("a list of Kubernetes objects", 500_000, "events and pods")
