@@ -149,7 +149,7 @@ class _Comparison:
             raise Impossible(words)
         _, asked, ranking = self._best
         assumptions = (self._choice(asked.nodes.group.name), *asked.assumptions)
-        asked = replace(asked, assumptions=assumptions, notes=(_all_together(self._cluster),))
+        asked = replace(asked, assumptions=assumptions, notes=(*asked.notes, _all_together(self._cluster)))
         return Planned(asked, ranking, tuple(self._answers))
 
     def _answer(self, name: str, asked: Request, most: float) -> GroupAnswer:

@@ -20,7 +20,9 @@ from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of, with_adapters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu, machine_facts, model_facts
+from trainspec_validate.performance.forecast.gaps import gaps
 from trainspec_validate.performance.forecast.joint import joint_of
+from trainspec_validate.performance.forecast.predict import UNMASKED
 from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
@@ -132,9 +134,9 @@ def _request(
 ) -> Request:
     assumptions: list[str] = []
     machine, num_ranks = place.machine, place.machine.topology.num_ranks
-    model, sequence_length = _model(model, wishes, assumptions)
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts = _facts(model, precision, wishes, adapters)
+    model, sequence_length = _model(model, wishes, assumptions)
     reserve = usual_reserve(machine.accelerator) if wishes.reserve_bytes is None else wishes.reserve_bytes
     _refuse(machine, reserve)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
@@ -164,6 +166,7 @@ def _request(
         wishes.price_per_accelerator_hour,
         adapters,
         place.takes_all_groups,
+        tuple(gaps(model)),
     )
 
 
@@ -186,6 +189,8 @@ def model_of(plan: TrainingPlan) -> tuple[Model, Adapters | None]:
 
 
 def _facts(model: Model, precision: Precision, wishes: Wishes, adapters: Adapters | None) -> ModelFacts:
+    if model.bidirectional_attention:
+        raise Impossible(f"steps of {model.name} are not predicted: {UNMASKED}")
     if adapters is None:
         return model_facts(model, precision)
     trained = with_adapters(model, adapters.lora, adapters.frozen_parameters or precision.parameters)
