@@ -57,11 +57,12 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
     elif plan.model.experts:
         raise Uncovered(at(plan, "model", "experts"), UNMEASURED, MEASURE)
     elif predicted.memory[1].total > capacity:
-        raise _between(plan, predicted, spare, least)
+        raise _between(plan, predicted, spare, (least, predicted.memory[1].total))
 
 
-def _between(plan: TrainingPlan, predicted: Prediction, spare: float, least: float) -> Unresolved:
-    """The reason not to judge a plan that fits by the lean reading, and whose prediction does not fit."""
+def _between(plan: TrainingPlan, predicted: Prediction, spare: float, needs: tuple[float, float]) -> Unresolved:
+    """The reason not to judge a plan that fits by the lean reading, the first need, and not as predicted, the second."""
+    least, likely = needs
     _, stated = lean_memory(predicted.model, predicted.layout, predicted.settings)
     most, capacity = needed_bytes(stated, spare), predicted.machine.memory_bytes
     if most > capacity:
@@ -70,12 +71,12 @@ def _between(plan: TrainingPlan, predicted: Prediction, spare: float, least: flo
             f"{bytes_(least)} where they do and {bytes_(most)} where they do not"
         )
         return Unresolved(at(plan, "parallelism"), reason, "state sequence: true or false")
-    assert predicted.memory is not None
     reason = (
-        f"is predicted to need {bytes_(predicted.memory[1].total)} of the {bytes_(capacity)} of a rank, and "
+        f"is predicted to need {bytes_(likely)} of the {bytes_(capacity)} of a rank, and "
         f"{bytes_(least)} if its code keeps no more than the formulas"
     )
-    return Uncovered(at(plan, "memory", "activation_policy"), reason, "measure one step, and state predicted_peak_bytes")
+    place = at(plan, "memory", "activation_policy")
+    return Uncovered(place, reason, "measure one step, and state predicted_peak_bytes")
 
 
 def _smaller(predicted: Prediction, reserve: float) -> str:
