@@ -219,3 +219,12 @@ def test_a_reduction_in_fp32_leaves_the_size_of_its_buckets_open() -> None:
     fragment = neox(text.replace('"gas"', '"fp32_allreduce": true, "gas"'))
     assert at(fragment, "precision", "reduction") == "fp32"
     assert "communication.bucket_bytes" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"), [("dpo", 32), ("rm", 32), ("normal", 16), ("kto", 16), ("reinforce", 16), ("a_later_one", None)]
+)
+def test_a_sample_of_pairs_is_two_sequences(word: str, wanted: int | None) -> None:
+    fragment = neox(FILE.replace('"train-iters"', f'"train_impl": "{word}", "train-iters"'))
+    assert at(fragment, "batch", "micro_sequences") == wanted
+    assert ("batch.micro_sequences" in unknown_keys(fragment)) is (wanted is None)

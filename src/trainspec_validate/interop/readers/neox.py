@@ -17,6 +17,7 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._position_encoding import put_word
+from trainspec_validate.interop.readers._preference_pairs import double
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._state_space_layers import Layers, Names, put_layers, put_state
 from trainspec_validate.interop.readers._worlds import settled
@@ -70,6 +71,11 @@ PRECISION = "EleutherAI/gpt-neox@ea7aefd8:megatron/neox_arguments/arguments.py"
 _SWITCHES = {"fp16": "fp16.enabled", "bfloat16": "bf16.enabled"}
 """What `precision` sets in the settings of DeepSpeed. Source: PRECISION, `calculate_derived`."""
 _BUCKET = ("communication", "bucket_bytes")
+_PAIRED = {"normal": False, "kto": False, "reinforce": False, "dpo": True, "rm": True}
+"""Values of `train_impl`, and whether a sample is a chosen and a rejected answer.
+
+Source: EleutherAI/gpt-neox:megatron/training.py, get_batch.
+"""
 
 
 def looks_like(text: ForeignText) -> bool:
@@ -127,6 +133,7 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
         if draft.flag("use_bnb_optimizer"):
             why = "use_bnb_optimizer takes an optimizer of bitsandbytes, whose moments have 8 bits"
             draft.drop([("optimizer", "name"), ("precision", "optimizer_state")], why)
+        _count_pairs(draft)
         complete(draft)
         leave_overridden_open(draft, DEEPSPEED)
         _leave_part_open(draft)
@@ -351,6 +358,15 @@ def _write_precision(draft: Draft) -> None:
         if draft.get(*_BUCKET) is not None:
             told = "fp32_allreduce: gradients are cast after they are put into buckets"
             draft.drop([_BUCKET], told)
+
+
+def _count_pairs(draft: Draft) -> None:
+    """Count two sequences for each sample of pairs; an unknown value of `train_impl` leaves the counts open."""
+    word = draft.word("train_impl")
+    for reason in draft.reasons("train_impl"):
+        double(draft, f"train_impl: {reason}", sure=False)
+    if word and _PAIRED.get(word) is not False:
+        double(draft, f"train_impl: {word[:40]}", sure=word in _PAIRED)
 
 
 def _write_rest(draft: Draft) -> None:
