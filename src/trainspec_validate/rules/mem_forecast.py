@@ -61,7 +61,7 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
 
 
 def _between(plan: TrainingPlan, predicted: Prediction, spare: float, needs: tuple[float, float]) -> Unresolved:
-    """The reason not to judge a plan that fits by the lean reading, the first need, and not as predicted, the second."""
+    """The reason not to judge a plan that fits by the lean reading, the first of its needs, and not as predicted."""
     least, likely = needs
     _, stated = lean_memory(predicted.model, predicted.layout, predicted.settings)
     most, capacity = needed_bytes(stated, spare), predicted.machine.memory_bytes
