@@ -114,19 +114,15 @@ def read(text: ForeignText) -> Fragment:
     if started is None:
         why = "no command has arguments of Megatron-LM"
         raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
+    _take_launch(started, text.text)
     _refuse_idle(started)
-    if _SWIFT.search(text.text):
-        add_launch_variables(started)
     own, fork = _signs(text)
     named = started.values.get("deepspeed_config")
     written = written_mapping(started.script, text.text, named) if isinstance(named, str) else {}
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
-        write_plan(draft)
-        write_megatron(draft)
-        if drop_untrained(draft):
-            write_peft(draft)
+        _write_training(draft)
         _drop_defaults(draft, draft.word(PROGRAM), own, fork)
         settle(draft, ARGUMENTS, written)
         drop_after_exit(draft)
@@ -145,6 +141,20 @@ def read(text: ForeignText) -> Fragment:
         leave_open(draft, own)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _take_launch(started: Started, text: str) -> None:
+    """The ranks that a command of ms-swift takes from the environment."""
+    if _SWIFT.search(text):
+        add_launch_variables(started)
+
+
+def _write_training(draft: Draft) -> None:
+    """The plan of the arguments, with adapters that programs on top of Megatron-LM train."""
+    write_plan(draft)
+    write_megatron(draft)
+    if drop_untrained(draft):
+        write_peft(draft)
 
 
 def _complete(draft: Draft, text: str) -> None:
