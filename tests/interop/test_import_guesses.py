@@ -439,3 +439,33 @@ def test_megatron_of_ms_swift_takes_its_ranks_from_the_environment() -> None:
     fragment = of_megatron(f"NNODES=2 NPROC_PER_NODE=4 {SWIFT}")
     assert at(fragment, "parallelism", "num_accelerators") == 8
     assert at(of_megatron(SWIFT), "parallelism", "num_accelerators") is None
+
+
+PARTS = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --position-embedding-type rope"
+SIZES = "--micro-batch-size 1 --global-batch-size 8 --pipeline-model-parallel-size 2 --context-parallel-size 2"
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--context-parallel-algo hybrid_cp_algo", "parallelism.context_method"),
+        ("--ulysses-degree-in-cp 2", "parallelism.context_method"),
+        ("--adaptive-recompute-enable", "memory.activation_policy"),
+        ("--optimizer-selection fused_ema_adamw", "optimizer.name"),
+        ("--schedules-method dualpipev", "parallelism.schedule"),
+        ("--some-other-option 3", ""),
+    ],
+)
+def test_an_unknown_option_of_a_fork_leaves_the_default_of_its_topic_open(option: str, key: str) -> None:
+    start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {PARTS} {SIZES}"
+    topics = ["parallelism.context_method", "memory.activation_policy", "optimizer.name", "parallelism.schedule"]
+    fragment = of_megatron(f"{start} --lr 1e-4 --train-iters 10 {option}")
+    for topic in topics:
+        assert (topic in unknown_keys(fragment)) is (topic == key)
+        assert (at(fragment, *topic.split(".")) is None) is (topic == key)
+
+
+def test_positions_come_from_a_checkpoint() -> None:
+    start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {PARTS} {SIZES}"
+    assert at(of_megatron(start), "model", "positions") == "rotary"
+    assert "model.positions" in unknown_keys(of_megatron(f"{start} --use-checkpoint-args"))
