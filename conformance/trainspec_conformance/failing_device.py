@@ -51,15 +51,16 @@ class FailingDevice:
         self._error = 0
         self.num_failed = 0
         """Writes that have failed."""
-        self._folder = Path(tempfile.mkdtemp(prefix="trainspec-", dir=folder))  # the path of a socket has to be short
-        path = os.fspath(self._folder / "asked")
+        self.folder = Path(tempfile.mkdtemp(prefix="trainspec-", dir=folder))
+        """Directory of the socket, whose path has to be short; it is removed by `close`."""
+        path = os.fspath(self.folder / "asked")
         self._below = os.path.realpath(directory) + os.sep
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.bind(path)
         except OSError as error:
             self._socket.close()
-            shutil.rmtree(self._folder)
+            shutil.rmtree(self.folder)
             raise NotAllowedError(f"{path}: {error}") from error
         self._socket.listen()
         self.enter = (sys.executable, "-I", "-S", ask_before_writing.__file__, path)
@@ -104,7 +105,7 @@ class FailingDevice:
         self._thread.join(timeout=5)
         self._ended.close()
         self._socket.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- the thread -----------------------------------------------------------------------------------------
 

@@ -1,9 +1,13 @@
-"""Names the injections that are about the hosts of a trial, and carries out those that are about their network."""
+"""Names the injections that are about hosts of a trial, carries out those on networks, and takes devices that fail."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from pathlib import Path
 
+from trainspec_conformance import guard
+from trainspec_conformance.failing_device import FailingDevice
 from trainspec_conformance.wire import Wire
 from trainspec_validate.documents.types.scenario import Inject
 
@@ -18,6 +22,19 @@ KINDS = NETWORK | CLOCK | DEVICE
 """Injections that are about hosts."""
 UNDOING = ("mend-", "free-")
 """How the names of injections begin that undo another: they are about all hosts, whoever lives."""
+
+
+def take_device(store: Path, made: ExitStack) -> FailingDevice:
+    """A device that can fail for writes to a store; its directory is removed, also where this process is killed.
+
+    Raises:
+        NotAllowedError: the kernel does not let this process be asked.
+    """
+    device = FailingDevice(store)
+    guard.taken(device.folder)
+    made.callback(guard.returned, device.folder)
+    made.callback(device.close)
+    return device
 
 
 def damage_network(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trainspec_conformance.clocks import Clocks
 from trainspec_conformance.failing_device import FailingDevice
-from trainspec_conformance.host_faults import CLOCK, COMMAND, DEVICE, KINDS, NETWORK, damage_network
+from trainspec_conformance.host_faults import CLOCK, COMMAND, DEVICE, KINDS, NETWORK, damage_network, take_device
 from trainspec_conformance.network import Network, NetworkHost
 from trainspec_conformance.node_hosts import NodeHosts
 from trainspec_conformance.node_network import INTERFACE
@@ -35,8 +35,7 @@ class Hosts:
             if kinds & CLOCK:
                 self._clocks = Clocks(everywhere, directory)
             if kinds & DEVICE:
-                self._device = FailingDevice(store)
-                made.callback(self._device.close)
+                self._device = take_device(store, made)
             if kinds & NETWORK:
                 self._network = Network(len(everywhere))
                 made.callback(self._network.close)

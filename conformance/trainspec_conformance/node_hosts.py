@@ -10,7 +10,16 @@ from pathlib import Path
 
 from trainspec_conformance.clocks import Clocks
 from trainspec_conformance.failing_device import FailingDevice
-from trainspec_conformance.host_faults import CLOCK, COMMAND, DEVICE, DISK, NETWORK, UNDOING, damage_network
+from trainspec_conformance.host_faults import (
+    CLOCK,
+    COMMAND,
+    DEVICE,
+    DISK,
+    NETWORK,
+    UNDOING,
+    damage_network,
+    take_device,
+)
 from trainspec_conformance.links import Links
 from trainspec_conformance.node_network import INTERFACE
 from trainspec_conformance.nodes import NodeError, Nodes
@@ -70,8 +79,7 @@ class NodeHosts:
             made.callback(self._links.close)
             self._parts += ("network",)
         if kinds & DISK:
-            self._here = FailingDevice(store)
-            made.callback(self._here.close)
+            self._here = take_device(store, made)
         if kinds & (DISK | DEVICE):
             made.callback(self._leave_writes)
             self._nodes.call("watch_writes", directory=str(store))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -94,6 +95,16 @@ def leaves_nothing(way: str, names: str, directory: Path, end: Callable[[subproc
     """
     words = [sys.executable, "-c", SUITE, way, os.fspath(directory), names]
     suite = subprocess.Popen(words, stdout=subprocess.PIPE)
+    try:
+        return _ended(suite, directory, names, end)
+    finally:
+        suite.kill()
+        suite.wait()
+
+
+def _ended(
+    suite: subprocess.Popen[bytes], directory: Path, names: str, end: Callable[[subprocess.Popen[bytes]], None]
+) -> list[str]:
     assert suite.stdout is not None
     told, _, directories = suite.stdout.readline().decode().partition("|")
     parts, left = told.split(), [Path(name) for name in directories.split()]
@@ -123,6 +134,7 @@ def kill(suite: subprocess.Popen[bytes]) -> None:
 def kill_agents(suite: subprocess.Popen[bytes]) -> None:
     """End the first process of each agent in the same way, and the suite after that."""
     for one in psutil.Process(suite.pid).children():
-        if "-c" in one.cmdline():
-            one.kill()
+        with contextlib.suppress(psutil.Error):  # one that carries packets ends with its agent
+            if "-c" in one.cmdline():
+                one.kill()
     suite.kill()

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from conformance_stacks import failed
 from node_runs import kill, leaves_nothing, placed, run, shell, words
+from real_nodes import until
 from trainspec_conformance import agent
 from trainspec_conformance import nodes as of_nodes
 from trainspec_conformance.clocks import Clocks
@@ -237,6 +238,30 @@ def test_writes_of_a_node_fail_below_one_directory(nodes: Nodes, tmp_path: Path)
     assert found == ["0", str(errno.ENOSPC), "0", "0"]
     absent = subprocess.run([*nodes["n1"].enter("writes"), "absent-program"], capture_output=True, check=False)
     assert (absent.returncode, b"absent-program" in absent.stderr) == (127, True)
+
+
+DEVICE = """
+import sys, time
+from contextlib import ExitStack
+from pathlib import Path
+from trainspec_conformance import guard
+from trainspec_conformance.host_faults import take_device
+guard.start()
+made = ExitStack()
+print(take_device(Path(sys.argv[1]), made).folder, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_suite_that_is_killed_leaves_no_directory_of_a_device(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", DEVICE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    folder = process.stdout.readline().strip()
+    process.kill()
+    process.communicate()
+    if not folder:
+        pytest.skip("writes of a process cannot be made to fail here")
+    until(lambda: not Path(folder).exists(), "the directory is left")
 
 
 # --- clocks -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, get_args
 
@@ -414,8 +415,22 @@ def test_output_for_programs(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, ["replay", str(tmp_path), "--format", "json"])
     found = msgspec.json.decode(done.stdout, type=Replay)
     assert found == replay([str(tmp_path)])
-    assert msgspec.json.decode(done.stdout)["kind"] == "ConformanceReplay"
+    plain = msgspec.json.decode(done.stdout)
+    assert plain["kind"] == "ConformanceReplay"
+    assert plain["limits"]["recovery_seconds"] == 90
     assert found.is_replay
+
+
+def test_names_of_files_can_hold_any_bytes(tmp_path: Path) -> None:
+    before().fault(36.5).write(tmp_path)
+    after(30).write(tmp_path)
+    path = tmp_path / "made-job.0.jsonl"
+    path.rename(tmp_path / os.fsdecode(b"job\xff\x1b[31m.jsonl"))
+    done = CliRunner().invoke(command, ["replay", str(tmp_path), "--format", "json"])
+    assert done.exit_code == commands.FOUND
+    files = msgspec.json.decode(done.stdout, type=Replay).runs[0].files
+    assert any("job\\udcff" in name for name in files)
+    assert "\x1b" not in done.stdout
 
 
 # --- all kinds and criteria

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plan_files import at, remarks_of, unknown_keys
+from plan_files import at, how, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.neox import read
@@ -204,6 +204,12 @@ def test_an_optimizer_of_bitsandbytes_stays_open() -> None:
     fragment = neox(FILE.replace('"gas"', '"use-bnb-optimizer": true, "gas"'))
     assert at(neox(FILE), "optimizer", "name") == "adamw"
     assert {"optimizer.name", "precision.optimizer_state"} <= unknown_keys(fragment)
+
+
+def test_adam_is_that_of_gpt_neox() -> None:
+    told = "FusedAdam with adam_w_mode, the default of EleutherAI/gpt-neox@ea7aefd8:megatron/training.py"
+    assert how(neox(FILE), "optimizer.name") == told
+    assert "optimizer.name" in unknown_keys(neox(FILE.replace('"gas"', '"use-mup": true, "gas"')))
 
 
 def test_the_size_of_a_bucket_is_open_with_the_format_of_the_reduction() -> None:

@@ -87,6 +87,25 @@ class RunResult(_Part, frozen=True, kw_only=True):
     incidents: tuple[IncidentResult, ...] = ()
 
 
+class Limits(_Part, frozen=True, kw_only=True):
+    """Claims that incidents were judged by."""
+
+    recovery_seconds: float
+    detection_seconds: float
+    resume_class: str
+    relative_tolerance: float
+
+
+def limits_of(claims: Claims) -> Limits:
+    """The claims of a stack that a replay judges by."""
+    return Limits(
+        recovery_seconds=claims.recovery_seconds,
+        detection_seconds=claims.detection_seconds,
+        resume_class=claims.resume_class,
+        relative_tolerance=claims.relative_tolerance,
+    )
+
+
 class Replay(_Part, frozen=True, kw_only=True, tag_field="kind", tag="ConformanceReplay"):
     """Result of a replay. It is no conformance report: no level and no badge follow from it."""
 
@@ -95,7 +114,7 @@ class Replay(_Part, frozen=True, kw_only=True, tag_field="kind", tag="Conformanc
     suite_version: str
     stack: str | None = None
     """Name of the stack descriptor whose claims are the limits; None where those are the defaults."""
-    claims: Claims
+    limits: Limits
     runs: tuple[RunResult, ...] = ()
     failures: tuple[str, ...] = ()
     """Files that cannot be read, each as `file: reason`."""

@@ -26,7 +26,14 @@ from trainspec_conformance.replaying.judging import (
     Terms,
     judged_after,
 )
-from trainspec_conformance.replaying.records import CriterionResult, IncidentResult, MomentRange, Replay, RunResult
+from trainspec_conformance.replaying.records import (
+    CriterionResult,
+    IncidentResult,
+    MomentRange,
+    Replay,
+    RunResult,
+    limits_of,
+)
 from trainspec_conformance.store import CheckpointStore
 from trainspec_conformance.view import View
 from trainspec_validate import __version__
@@ -105,7 +112,7 @@ def replay(paths: Sequence[str], stack: StackDescriptor | None = None) -> Replay
         specification_version=load_index().specification_version,
         suite_version=__version__,
         stack=stack.metadata.name if stack is not None else None,
-        claims=claims,
+        limits=limits_of(claims),
         runs=runs,
         failures=(*found.failures, *failures),
         not_read=(*found.not_read, *_left_out(judged)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -19,7 +20,17 @@ _MOST_FILES, _MOST_MESSAGES, _MOST_COMPLAINTS = 3, 3, 20
 
 def as_json(replay: Replay) -> str:
     """A replay for programs."""
-    return neutral(msgspec.json.format(msgspec.json.encode(replay), indent=1).decode(), "json") + "\n"
+    plain = _encodable(msgspec.to_builtins(replay))
+    return neutral(msgspec.json.format(msgspec.json.encode(plain), indent=1).decode(), "json") + "\n"
+
+
+def _encodable(value: Any) -> Any:
+    """The same with a backslash before what UTF-8 has no bytes for, as names of files can hold any bytes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _encodable(one) for key, one in value.items()}
+    return [_encodable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def as_lines(replay: Replay) -> Iterator[str]:
@@ -44,7 +55,7 @@ def _run(run: RunResult) -> Iterator[str]:
     more = f" and {len(run.files) - _MOST_FILES:,} more" if len(run.files) > _MOST_FILES else ""
     attempts = counted(run.num_attempts, "attempt")
     incidents = counted(len(run.incidents), "incident") if run.incidents else "no incident, so that nothing is judged"
-    yield f"run {run.run} ({', '.join(run.files[:_MOST_FILES])}{more}): {attempts}, {incidents}"
+    yield f"run {run.run or 'unknown'} ({', '.join(run.files[:_MOST_FILES])}{more}): {attempts}, {incidents}"
     for incident in run.incidents:
         yield from _incident(incident)
 
@@ -90,11 +101,11 @@ def _sum(replay: Replay) -> str:
 
 
 def _limits(replay: Replay) -> str:
-    claims = replay.claims
-    whose = (
-        f"claims of {replay.stack}" if replay.stack is not None else "defaults of a stack descriptor, as none was named"
-    )
+    limits, whose = replay.limits, "defaults of a stack descriptor, as none was named"
+    if replay.stack is not None:
+        whose = f"claims of {replay.stack}"
+    tolerance = 0.0 if limits.resume_class == "bitwise" else limits.relative_tolerance
     return (
-        f"limits: {whose}: recovery {claims.recovery_seconds:g} s, detection {claims.detection_seconds:g} s, "
-        f"relative tolerance of losses {claims.relative_tolerance:g}"
+        f"limits: {whose}: recovery {limits.recovery_seconds:g} s, detection {limits.detection_seconds:g} s, "
+        f"relative tolerance of losses {tolerance:g}"
     )

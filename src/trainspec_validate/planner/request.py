@@ -39,6 +39,8 @@ _LONGEST_RUN_SECONDS = 365 * 86400.0
 _USUAL_UTILISATION = 0.25
 """A low one, so that few steps turn out longer."""
 _TOKENS_PER_PARAMETER = 20
+_MOST_OF_HOST = 0.9
+"""Share of the memory of a host that tensors of its ranks may take, as page-locked memory may (TS-MEM-013)."""
 _MAX_LAYERS = 10_000
 """Splits of layers over stages are written out; the deepest published model has fewer than 200."""
 
@@ -142,18 +144,15 @@ def _request(
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
-    asked = (num_ranks, sequences, sequence_length, reserve, _framework(wishes.framework))
-    goal = Goal(facts, machine, *asked, constraints=wishes.constraints)
+    asked = (num_ranks, sequences, sequence_length, reserve)
+    framework = _framework(wishes.framework)
+    goal = Goal(facts, machine, *asked, _host_bytes(place.nodes, num_ranks), framework, wishes.constraints)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))
     assumptions.extend(_indivisible(goal))
-    if tokens < goal.global_sequences * goal.sequence_length:
-        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
-        raise Impossible(
-            f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
-        )
+    _refuse_few(tokens, goal)
     return Request(
         cluster,
         place.nodes,
@@ -232,6 +231,14 @@ def _all_groups(cluster: ClusterProfile) -> _Place:
     return _Place(joint.nodes, joint.fabric, joint.machine, takes_all_groups=True)
 
 
+def _host_bytes(nodes: JobNodes, num_ranks: int) -> float | None:
+    """The share of a rank in the memory of its host; TS-MEM-010 would let it take all."""
+    host = nodes.group.host
+    if host is None or host.memory_bytes is None:
+        return None
+    return _MOST_OF_HOST * host.memory_bytes / min(nodes.ranks_per_node, num_ranks)
+
+
 def _nodes(cluster: ClusterProfile, wishes: Wishes) -> JobNodes:
     if wishes.node_group is None and len(cluster.node_groups) > 1:
         names = ", ".join(group.name for group in cluster.node_groups)
@@ -293,6 +300,14 @@ def _refuse(machine: MachineFacts, reserve_bytes: float) -> None:
         raise Impossible(f"{absent}; ask for {number(joined)} rank{'s' if joined > 1 else ''} at most")
     if reserve_bytes >= machine.memory_bytes:
         raise Impossible(f"a reserve of {bytes_(reserve_bytes)} leaves nothing of {bytes_(machine.memory_bytes)}")
+
+
+def _refuse_few(num_tokens: float, goal: Goal) -> None:
+    """Say that a job has no whole optimizer step."""
+    if num_tokens < goal.global_sequences * goal.sequence_length:
+        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
+        few = f"{number(num_tokens)} tokens are fewer than an optimizer step takes, {step}"
+        raise Impossible(f"{few}; ask for more --tokens")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,14 @@ from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUCCESS = "commit_success.txt"
 _SHARDING = "_sharding"
-_BY_PROCESS = re.compile(r"(?:^|/)array_metadatas/process_\d+$")
+_BY_PROCESS = re.compile(r"(?:^|/)array_metadatas/process_[0-9]+$")
 _BROKEN = "resume from an earlier checkpoint"
 _SHARDINGS = frozenset({"NamedSharding", "SingleDeviceSharding", "PositionalSharding", "GSPMDSharding"})
 """https://orbax.readthedocs.io/en/latest/api_reference/checkpoint.metadata.html, "Sharding Metadata"."""
 _ZARR_KEYS = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
 """Each is required: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html, "Metadata"."""
 _ZARR_DTYPE = re.compile(
-    r"[<>|][biufcmMSUV]\d{1,4}(?:\[\w+\])?|bfloat16|float8_\w+|int[24]|uint[24]|float4_\w+", re.ASCII
+    r"[<>|][biufcmMSUV][0-9]{1,4}(?:\[\w+\])?|bfloat16|float8_\w+|int[24]|uint[24]|float4_\w+", re.ASCII
 )
 
 

@@ -26,6 +26,7 @@ from trainspec_validate.interop.readers._plan_parts import (
 )
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import bare
+from trainspec_validate.system.digits import is_digits
 
 VERSION = "transformers 5.23.0, TrainingArguments"
 AUTOCAST = "torch.autocast runs these in fp32 (pytorch/pytorch docs/source/amp.rst)"
@@ -325,7 +326,7 @@ def numbered_strategy(value: object) -> list[str]:
     """
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= len(_NUMBERED):
         return [_NUMBERED[value - 1]]
-    if isinstance(value, str) and value.isdigit() and len(value) == 1:
+    if isinstance(value, str) and is_digits(value) and len(value) == 1:
         return numbered_strategy(int(value))
     return [value.lower()] if isinstance(value, str) else []
 

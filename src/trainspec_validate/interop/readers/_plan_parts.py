@@ -14,6 +14,7 @@ from trainspec_validate.interop.readers._setting_places import listed, place_of,
 from trainspec_validate.interop.readers._unread_names import asks_for_eight_bit, decides
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import as_in_file
+from trainspec_validate.system.digits import is_digits
 
 LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
@@ -242,7 +243,7 @@ class Draft:
     def _whole(self, *names: str) -> Any:
         """The value of a setting that takes a whole number; open where `int` of the program refuses its word."""
         value = self.look(*names)
-        word = isinstance(value, str) and value[:1].isdigit() and value.isascii()
+        word = isinstance(value, str) and is_digits(value[:1]) and value.isascii()
         if not self.typed or not (isinstance(value, float) or word):
             return value
         name = next(name for name in names if self.values.get(name) is not None)

@@ -10,7 +10,7 @@ from trainspec_validate.model.finding import Pointer
 _RATE = ("optimizer", "learning_rate")
 _SHARDS = (
     r"^(?:use_|enable_)?(?:torch_)?fsdp2?\Z|fsdp\w*(?:strategy|shard|degree)"
-    r"|^(?:use_|enable_)?zero(?:\d|_?stage|_?level|_optimi[sz]er)?\Z"
+    r"|^(?:use_|enable_)?zero(?:[0-9]|_?stage|_?level|_optimi[sz]er)?\Z"
     r"|shard(?:ing)?_(?:strategy|degree|stage|optim|grad|param|weight)"
 )
 _FINAL = (

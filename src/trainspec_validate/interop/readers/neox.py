@@ -61,6 +61,7 @@ _NO_ATTENTION = frozenset({"mamba", "rwkv", "gmlp", "amlp"})
 """Kinds of layers of `attention_config` that have no attention of several heads."""
 _KINDS = re.compile(r"(?:operator|mixer|layers?|blocks?)_(?:config|types?|kinds?|pattern)\Z|hybrid_\w*pattern\Z")
 """Names of settings of forks that list the kinds of layers, as `attention_config` does in GPT-NeoX itself."""
+_OPTIMIZERS = "EleutherAI/gpt-neox@ea7aefd8:megatron/training.py"
 _MAMBA = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/mamba/mamba.py"
 _MOST_LAYERS = 10_000
 _ACTIVATIONS = ("bilinear", "geglu", "gelu", "glu", "mish", "reglu", "relu", "silu", "softsign", "swiglu", "swish")
@@ -133,6 +134,7 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
         if draft.flag("use_bnb_optimizer"):
             why = "use_bnb_optimizer takes an optimizer of bitsandbytes, whose moments have 8 bits"
             draft.drop([("optimizer", "name"), ("precision", "optimizer_state")], why)
+        _name_adam(draft)
         _count_pairs(draft)
         complete(draft)
         leave_overridden_open(draft, DEEPSPEED)
@@ -154,6 +156,15 @@ def _leave_part_open(draft: Draft) -> None:
     if draft.look("pipe_parallel_size") is None:
         draft.drop([("communication", "overlap_gradients")], why)
     leave_open(draft, why)
+
+
+def _name_adam(draft: Draft) -> None:
+    """Cite GPT-NeoX for its Adam, which it makes itself and does not leave to DeepSpeed."""
+    name = ("optimizer", "name")
+    if "adam_w_mode" in draft.derived.get(name, ""):
+        draft.put(name, draft.get(*name), f"FusedAdam with adam_w_mode, the default of {_OPTIMIZERS}")
+    if draft.flag("use_mup"):
+        draft.drop([name], f"use_mup takes the optimizer of mup ({_OPTIMIZERS})")
 
 
 def _with_bf16(given: dict[str, Any]) -> dict[str, Any]:
