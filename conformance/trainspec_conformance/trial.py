@@ -219,7 +219,11 @@ class _Trial:
             deed()
         except (NoTargetError, MisplacedError, NothingToDamageError, UnreadableError) as error:
             self._give_up(str(error))
-        except (NoValuesError, NotAllowedError) as error:
+        except NoValuesError as error:
+            raise UnsupportedError(str(error)) from error
+        except NotAllowedError as error:  # of a machine, which was asked before, it is an error
+            if self._setting.nodes is None:
+                raise
             raise UnsupportedError(str(error)) from error
 
     def _inject(self, act: Inject) -> None:

@@ -95,6 +95,16 @@ def leaves_nothing(way: str, names: str, directory: Path, end: Callable[[subproc
     """
     words = [sys.executable, "-c", SUITE, way, os.fspath(directory), names]
     suite = subprocess.Popen(words, stdout=subprocess.PIPE)
+    try:
+        return _ended(suite, directory, names, end)
+    finally:
+        suite.kill()
+        suite.wait()
+
+
+def _ended(
+    suite: subprocess.Popen[bytes], directory: Path, names: str, end: Callable[[subprocess.Popen[bytes]], None]
+) -> list[str]:
     assert suite.stdout is not None
     told, _, directories = suite.stdout.readline().decode().partition("|")
     parts, left = told.split(), [Path(name) for name in directories.split()]
