@@ -48,20 +48,9 @@ def damaged_chunks(root: Path, folder: str, tree: _ocdbt.Tree) -> Iterator[tuple
         LimitError: settings of an array are larger than the limits.
         UnreadableError: the store changed meanwhile.
     """
-    packings: dict[bytes, _Packing] = {}
-    told: set[str] = set()
-    for key, value in tree.settings.items():
-        place = _ocdbt.inside(folder, value.file.name if isinstance(value, _ocdbt.Stretch) else STORE)
-        data, words = _settings(key, _content(root, folder, value))
-        if words and place is not None and place not in told:
-            told.add(place)
-            yield (
-                place,
-                f"has settings of an array in {key.decode(errors='backslashreplace')[:200]!r}, whose text {words}",
-            )
-        packing = _packing(data) if not words else None
-        if packing is not None:
-            packings[key.rpartition(b"/")[0] + b"/"] = packing
+    packings, faults = _judged_settings(root, folder, tree)
+    yield from faults.items()
+    told = set(faults)
     for key, value in _ocdbt.values_of(root, folder, tree.top, _ocdbt.Budget()) if packings else ():
         if isinstance(value, bytes) or key.endswith(_ocdbt.SETTINGS):
             continue
@@ -92,6 +81,22 @@ def _content(root: Path, folder: str, value: _ocdbt.Stretch | bytes) -> bytes:
             return file.read(value.num_bytes)
     except OSError:
         return b""
+
+
+def _judged_settings(root: Path, folder: str, tree: _ocdbt.Tree) -> tuple[dict[bytes, _Packing], dict[str, str]]:
+    """How chunks are packed, by what their keys begin with, and why files with settings of arrays are damaged."""
+    packings: dict[bytes, _Packing] = {}
+    faults: dict[str, str] = {}
+    for key, value in tree.settings.items():
+        place = _ocdbt.inside(folder, value.file.name if isinstance(value, _ocdbt.Stretch) else STORE)
+        data, words = _settings(key, _content(root, folder, value))
+        packing = _packing(data) if not words else None
+        if words and place is not None:
+            shown = key.decode(errors="backslashreplace")[:200]
+            faults.setdefault(place, f"has settings of an array in {shown!r}, whose text {words}")
+        elif packing is not None:
+            packings[key.rpartition(b"/")[0] + b"/"] = packing
+    return packings, faults
 
 
 def _settings(key: bytes, content: bytes) -> tuple[dict[str, Any], str]:

@@ -335,9 +335,7 @@ def _look_for_arrays(checkpoint: Checkpoint, path: str, tree: _ocdbt.Tree, wante
     ]
     if absent:
         shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
-        words = (
-            f"{len(absent):,} of {len(wanted):,} arrays that {_TREE} names are not in the store, which lacks {shown}"
-        )
+        words = f"the store lacks the settings of arrays that {_TREE} names: {shown}"
         checkpoint.report("files", path, words, _BROKEN)
 
 
