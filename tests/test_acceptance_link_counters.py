@@ -104,4 +104,76 @@ def test_counters_without_a_number_or_a_gpu_are_named() -> None:
     assert absent["unread"] == [f"{GPU}: Recovery Errors: nothing of link 0"]
     stray = node_facts("\t Link 0: Replay Errors: 0\n" + counters())
     assert stray is not None
-    assert stray["unread"] == ["1 counters of links above the line of a GPU"]
+    assert stray["unread"] == ["a line of links that are below the line of no GPU: Link 0: Replay Errors: 0"]
+
+
+def within(text: str, old: str, new: str, number: int) -> str:
+    """A text with another word in place of one of its alike ones."""
+    parts = text.split(old)
+    return old.join(parts[:number]) + new + old.join(parts[number:])
+
+
+@pytest.mark.parametrize("whole", [counters(), counters(BLACKWELL), links()], ids=["hopper", "blackwell", "states"])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Link 3: ", "Lnk 3: "),
+        ("Link 3: ", "L\x00nk 3: "),
+        ("\t Link 3: ", "Link 3: "),
+        ("Link 3: ", "Link 3; "),
+        ("(UUID: GPU-", "(UUID: GPX-"),
+        ("GPU 7: ", "GPU 7; "),
+        ("GPU 0: ", "GP\ufffd 0: "),
+    ],
+)
+def test_lines_whose_names_are_damaged_are_named(whole: str, old: str, new: str) -> None:
+    assert (node_facts(whole) or {})["unread"] == []
+    for number in {1, whole.count(old) // 2, whole.count(old)} - {0}:
+        try:
+            facts = node_facts(within(whole, old, new, number)) or {}
+        except ForeignFormatError as error:
+            assert "cut off" in str(error)  # noqa: PT017
+        else:
+            assert facts["unread"], (old, number)
+
+
+def test_other_lines_of_gpus_are_no_damage() -> None:
+    """As `nvidia-smi -L` prints them with MIG, and `nvidia-smi nvlink --capabilities`."""
+    mig = "  MIG 3g.20gb     Device  0: (UUID: MIG-00000000-0000-0000-0000-000000000001)\n"
+    listed = "".join(line + "\n" + mig for line in links().splitlines() if line.startswith("GPU"))
+    able = links().replace("\t Link 0: 26.562 GB/s\n", "\t Link 0, P2P is supported: true\n\t Link 0: 26.562 GB/s\n")
+    for text in (listed, listed + links(), able, links() + "\nLinks of the fabric:\n  Link 3 of the switch\n"):
+        assert (node_facts(text) or {})["unread"] == [], text
+
+
+@pytest.mark.parametrize("names", [UP_TO_HOPPER, BLACKWELL])
+def test_counters_that_are_cut_at_any_place_are_refused_or_incomplete(names: tuple[str, ...]) -> None:
+    whole = counters(names, 2)
+    complete = (node_facts(whole) or {})["counted_links"]
+    for end in range(whole.index(" Errors"), len(whole.rstrip()), len(whole) // 250 + 1):
+        try:
+            facts = node_facts(whole[:end]) or {}
+        except ForeignFormatError as error:
+            assert "cut off" in str(error)  # noqa: PT017
+        else:
+            assert facts.get("unread") or facts.get("counted_links") != complete, whole[:end][-100:]
+
+
+@pytest.mark.parametrize(
+    ("num_links", "words"), [(5, "counters of 5 of 18 active links of GPU-"), (18, "counters of links of 1 of 8 GPUs")]
+)
+def test_counters_of_a_part_of_the_first_gpu_are_named(num_links: int, words: str, tmp_path: Path) -> None:
+    head, _, rest = counters().partition("\n")
+    text = head + "\n" + rest.partition(f"\t Link {num_links}:" if num_links < 18 else "GPU")[0]
+    found = accept(tmp_path, {"node-0": {**GOOD, **ALL, "errors.txt": text}})
+    told = next((line for line in found.output.splitlines() if "a file of which a part is not read" in line), "")
+    assert words in told, found.output
+    assert "node-0/errors.txt" in told
+
+
+def test_files_of_which_a_part_is_not_read_are_counted_as_files(tmp_path: Path) -> None:
+    log = "[  1.0] NVRM: Xid (): 79\n[  2.0] NVRM: Xid (): 79\n"
+    text = within(links(), "Link 3: ", "Lnk 3: ", 1)
+    found = accept(tmp_path, {"node-0": {**GOOD, "dmesg.txt": log, "nvlink.txt": text}})
+    assert "2 files of which a part is not read: node-0/dmesg.txt:1 (an error" in found.output
+    assert "), :2 (an error without its device or code), node-0/nvlink.txt (a line of links" in found.output

@@ -188,8 +188,8 @@ WRITERS: dict[str, str] = {
     "conformance/trainspec_conformance/isolating.py": "moves the store of a stack, and what it left next to it",
     "conformance/trainspec_conformance/means.py": "keeps a checkpoint of the stack as evidence",
     "conformance/trainspec_conformance/memory.py": "control groups",
-    "conformance/trainspec_conformance/clocks.py": "memory that processes share",
-    "conformance/trainspec_conformance/network.py": "a device",
+    "conformance/trainspec_conformance/node_clock.py": "memory that processes share",
+    "conformance/trainspec_conformance/node_network.py": "a device, and a file of the directory of an agent",
     "conformance/trainspec_conformance/templates/shim.py": "a template of a program that stands alone",
     "conformance/mutants/honest.py": "a lock",
     "conformance/mutants/lies_of_hosts.py": "a planted fault",
@@ -316,7 +316,8 @@ PRINTERS: dict[str, str] = {
     "src/trainspec_validate/cli/commands/tables.py": "lays a table out, and hands the text on",
     "src/trainspec_validate/interop/discover/nvml.py": "a process of its own, which the caller reads",
     "record/trainspec_record/printing.py": "the one place of the recorder",
-    "conformance/trainspec_conformance/agent.py": "a process on a node, whose output is that of a rank",
+    "conformance/trainspec_conformance/node_commands.py": "a process on a node, whose output is that of a rank",
+    "conformance/trainspec_conformance/ask_before_writing.py": "a process that becomes a rank, whose output this is",
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",
 }
 """Module to why it may print."""

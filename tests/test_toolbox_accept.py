@@ -618,6 +618,8 @@ def test_no_part_of_an_output_says_what_the_whole_does_not(text: str) -> None:
             num_refused += "cut off" in str(error)
             continue
         for key, facts in (part or {}).items():
+            if key == "unread":  # what was cut off is named
+                continue
             same = [fact for fact in facts if fact not in whole[key]]
             lesser = [fact for fact in same if not any(fact.items() <= one.items() for one in whole[key])]
             assert not lesser, text[:end][-200:]

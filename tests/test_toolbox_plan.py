@@ -252,10 +252,10 @@ def test_what_is_there_is_kept_unless_forced(here: Path) -> None:
         (("cluster.yaml", "--model", "llama3-8b", "--node-group", "west"), "no node group 'west'"),
         (
             ("cluster.yaml", "--model", "llama3-405b", "--num-ranks", "8"),
-            "of a rank; use more --num-ranks, or a shorter",
+            "of its host; use more --num-ranks, or a shorter",
         ),
         (
-            ("cluster.yaml", "--model", "deepseek-v3", "--num-ranks", "64"),
+            ("cluster.yaml", "--model", "deepseek-v3", "--num-ranks", "64", "--framework", "llm-foundry"),
             "all 64 ranks of the node group are in use: use a",
         ),
         (
@@ -291,6 +291,28 @@ def test_a_profile_with_errors_is_refused_unless_forced(here: Path) -> None:
     path.write_text(path.read_text().replace("num_accelerators: 64", "num_accelerators: 63"))
     assert "--force" in failure(run("cluster.yaml", *QUICK, where=here))
     assert run("cluster.yaml", *QUICK, "--force", where=here).exit_code == 0
+
+
+def test_a_job_that_fits_with_offload_alone_has_no_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("cluster.yaml", "--model", "llama3-70b", "--num-ranks", "8", "--context", "1", "--pipeline", "1")
+    result = run(*asked, "--output", "run", where=here)
+    assert result.exit_code == 0, result.output
+    rows = {" ".join(line.split()) for line in result.stdout.splitlines()}
+    assert "step not predicted not predicted" in " ".join(rows)
+    assert not any(row.startswith(("MFU", "job", "exposed", "progress")) for row in rows)
+    assert "step time: not predicted: no measured run moves model state to the host" in result.stderr
+    assert "checkpoint.yaml: not written" in result.stderr
+    assert [path.name for path in (here / "run").iterdir()] == ["plan.yaml"]
+    monkeypatch.chdir(here)
+    report = validate(["cluster.yaml", "run/plan.yaml"])
+    assert [str(one) for one in report.at_or_above(Severity.WARNING) if one.path != "cluster.yaml"] == []
+    told = json.loads(run(*asked, "--format", "json", "--top", "1", where=here).stdout)["plans"][0]
+    assert told["step_seconds"] is None
+    assert told["not_predicted"].startswith("no measured run moves model state")
+    assert told["offload"] == ["optimizer"]
+    assert told["host_memory_bytes"] == pytest.approx(12 * 70.55e9 / 8, rel=0.02)
+    assert "model_flops_utilisation" not in told
+    assert "--plot draws step times" in failure(run(*asked, "--plot", "plot.svg", where=here))
 
 
 def test_exit_status_of_wrong_use(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,32 +1,29 @@
 """Acts on the processes of one node for the conformance suite, and leaves nothing there.
 
-The suite calls it on its own machine, and copies this one file to every other node, where it reads one JSON object per
-line from a remote shell. It needs Linux and Python 3.8. A second process of the agent waits for the end of the first,
-however that comes about, and then ends the processes of all trials, undoes what lasts and removes the directory.
+The suite calls it on its own machine, and sends it to every other node, where it reads one JSON object per line from a
+remote shell. The modules that are sent need Linux and Python 3.8, and nothing else. A second process of the agent waits
+for the end of the first, however that comes about, and then ends the processes of all trials, undoes what lasts and
+removes the directory.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
 import platform
-import queue
 import resource
 import select
 import shutil
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +48,14 @@ ENDING = frozenset({signal.SIGKILL, signal.SIGTERM})
 """Signals that end processes; one of several may have been ended by its launcher, after the first was reached."""
 PREFIX = "trainspec-agent-"
 """Of the directory of an agent on its node."""
-_FILE, _MARKS = "agent.py", "marks"
-_OF_NODE = ("SLURM_", "SLURMD_", "SSH_", "KUBERNETES_", "CUDA_VISIBLE_DEVICES", "HOSTNAME", "TMPDIR", "XDG_RUNTIME_DIR")
-"""How variables begin that a command has from its node, and not from the machine that it is started from."""
-_NO_COMMAND = 127
-"""Status of a command that could not be started, as of a shell."""
-_PIECE_BYTES = 2048
+NODE = "TRAINSPEC_NODE"
+"""Variable of commands that the suite has started on a node: the directory of its agent."""
+ASKED = "asked"
+"""File with the words before a command that make it ask before it writes."""
+_MARKS = "marks"
+PACKAGE = "trainspec_conformance"
+"""Directory of the files of an agent below its own; its program runs what a remote shell starts there."""
+_PROGRAM = f"import sys\nfrom {PACKAGE} import node_commands\nnode_commands.main(sys.argv[1:])\n"
 _SIOCGIFADDR = 0x8915
 
 
@@ -170,8 +169,13 @@ def state(pid: int) -> str:
 
 def is_marked(pid: int, mark: str) -> bool:
     """Whether a process belongs to a trial."""
+    return has_variable(pid, MARK, mark)
+
+
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Whether a process began with a variable of this value."""
     try:
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return f"{name}={value}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
 
@@ -247,6 +251,8 @@ class _Served(Agent):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._directory = directory
+        self._device: Any = None
+        self._clock: Any = None
 
     def ping(self) -> None:
         """Nothing: the connection is there."""
@@ -260,6 +266,64 @@ class _Served(Agent):
         """Text of a small file, by which the suite knows that the node sees it."""
         with Path(path).open("rb") as file:
             return file.read(4096).decode("utf-8", "replace")
+
+    def in_network(self, pids: Sequence[int]) -> list[int]:
+        """Those of some processes that run in the network that the suite has made on this node."""
+        from trainspec_conformance.node_network import is_inside  # noqa: PLC0415 - this module is there before that one
+
+        return [pid for pid in pids if is_inside(self._directory, pid)]
+
+    def watch_writes(self, directory: str) -> None:
+        """Be asked about writes of commands that are started from now on.
+
+        Raises:
+            NotAllowedError: the kernel does not let this process be asked.
+        """
+        from trainspec_conformance.failing_device import FailingDevice  # noqa: PLC0415 - as above
+
+        self.leave_writes()
+        self._device = FailingDevice(Path(directory), self._directory)
+        (self._directory / ASKED).write_text(json.dumps(self._device.optional))
+
+    def fail_writes(self, number: int) -> None:
+        """Let writes to files below the directory end with an error."""
+        self._device.fail(number)
+
+    def mend_writes(self) -> None:
+        """Let writes succeed again."""
+        self._device.mend()
+
+    def num_failed(self) -> int:
+        """Writes that have failed since they are watched."""
+        return int(self._device.num_failed)
+
+    def ask(self, pids: Sequence[int]) -> list[int]:
+        """Those of some processes that were started on this node and ask before they write."""
+        return [pid for pid in pids if has_variable(pid, NODE, str(self._directory)) and self._device.holds(pid)]
+
+    def leave_writes(self) -> None:
+        """Be asked no more."""
+        if self._device is not None:
+            self._device.close()
+            self._device = None
+
+    def make_clock(self, library: str) -> None:
+        """Have a clock for commands that are started from now on.
+
+        Raises:
+            NotAllowedError: they do not load the library.
+        """
+        from trainspec_conformance.node_clock import receive  # noqa: PLC0415 - as above
+
+        self._clock = receive(self._directory, library)
+
+    def offset_clock(self, seconds: float) -> None:
+        """Set the clock of these commands so far ahead, or behind."""
+        self._clock.offset(seconds)
+
+    def on_clock(self, pids: Sequence[int]) -> list[int]:
+        """Those of some processes that have this clock."""
+        return [pid for pid in pids if self._clock.holds(pid)]
 
     def describe(self) -> dict[str, Any]:
         """Fields about this node."""
@@ -307,15 +371,15 @@ def interface(address: str) -> str:
     return "lo"
 
 
-def serve(source: bytes) -> None:
+def serve(files: Mapping[str, str]) -> None:
     """Answer the suite until its connection ends; the first line is a word that the suite knows the answers by."""
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    (directory / _FILE).write_bytes(source)
     guard, lifeline = _watched(directory)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        lines = _lines(0, SILENCE_SECONDS)
+        _unpack(files, directory)
+        lines = lines_of(0, SILENCE_SECONDS)
         word = next(lines, b"")
         if word:
             _answers(_Served(directory), word.decode("ascii", "replace"), lines)
@@ -324,6 +388,15 @@ def serve(source: bytes) -> None:
             signal.signal(number, signal.SIG_IGN)
         os.close(lifeline)
         os.waitpid(guard, 0)
+
+
+def _unpack(files: Mapping[str, str], directory: Path) -> None:
+    """Write the modules of the agent, so that its interpreter imports them, and runs the directory as a program."""
+    (directory / PACKAGE).mkdir()
+    for name, text in {**files, "__init__.py": ""}.items():
+        (directory / PACKAGE / name).write_text(text, encoding="utf-8")
+    (directory / "__main__.py").write_text(_PROGRAM, encoding="utf-8")
+    sys.path.insert(0, os.fspath(directory))
 
 
 def _answers(agent: _Served, word: str, lines: Iterator[bytes]) -> None:
@@ -347,7 +420,7 @@ def _write(word: str, answer: dict[str, Any]) -> None:
         text = text[os.write(1, text) :]
 
 
-def _lines(file: int, seconds: float | None = None) -> Iterator[bytes]:
+def lines_of(file: int, seconds: float | None = None) -> Iterator[bytes]:
     """Lines of the suite, until their end or a silence of so many seconds."""
     rest = b""
     while select.select([file], [], [], seconds)[0]:
@@ -387,114 +460,5 @@ def clear_up(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-# --- commands on another node -------------------------------------------------------------------------------
-
-
-def enter(words: Sequence[str], command: Sequence[str]) -> int:
-    """Run a command on another node as if it ran here: with this environment, directory, input, signals and status."""
-    told = {"command": command, "directory": os.fspath(Path.cwd()), "variables": dict(os.environ)}
-    process = subprocess.Popen(words, stdin=subprocess.PIPE)  # noqa: S603 - the remote shell
-    assert process.stdin is not None  # noqa: S101 - for the type checker
-    to_it = process.stdin.fileno()
-
-    def forward(number: int, _frame: object) -> None:
-        _write_line(to_it, {"signal": number})
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, forward)
-    _write_line(to_it, told)
-    threading.Thread(target=_pass_input, args=(to_it,), daemon=True).start()
-    return process.wait()
-
-
-def _pass_input(to_it: int) -> None:
-    """Pass on what this process is given, in pieces that a pipe takes whole: a signal may come between two."""
-    while new := os.read(0, _PIECE_BYTES):
-        _write_line(to_it, {"input": base64.b64encode(new).decode()})
-    _write_line(to_it, {"input": ""})
-
-
-def _write_line(file: int, told: dict[str, Any]) -> None:
-    text = json.dumps(told).encode() + b"\n"
-    with contextlib.suppress(OSError):  # the end of the remote shell says more
-        while text:
-            text = text[os.write(file, text) :]
-
-
-def run() -> int:
-    """Run the command that a line describes; later lines are its input and signals, and with their end it is killed."""
-    lines = _lines(0)
-    told = json.loads(next(lines, b"null"))
-    if told is None:
-        return _NO_COMMAND
-    own = {name: value for name, value in os.environ.items() if name.startswith(_OF_NODE)}
-    given = {name: value for name, value in told["variables"].items() if not name.startswith(_OF_NODE)}
-    temporary = tempfile.mkdtemp(prefix="t", dir=Path(__file__).parent)
-    variables = {**os.environ, **given, **own, "TMPDIR": temporary}
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the command of the stack
-            told["command"],
-            cwd=told["directory"],
-            env=variables,
-            stdin=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - the other threads of this process begin later
-        )
-    except OSError as error:
-        sys.stderr.write(f"{socket.gethostname()}: {error}\n")
-        return _NO_COMMAND
-    inputs: queue.Queue[bytes] = queue.Queue()
-    threading.Thread(target=_give, args=(inputs, process), daemon=True).start()
-    threading.Thread(target=_obey, args=(lines, inputs, process), daemon=True).start()
-    status = process.wait()
-    shutil.rmtree(temporary, ignore_errors=True)
-    return status
-
-
-def _end_with_parent() -> None:
-    """Let the kernel kill this process with the one that has started it, by `prctl(2)`."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def _obey(lines: Iterator[bytes], inputs: queue.Queue[bytes], process: subprocess.Popen[bytes]) -> None:
-    for line in lines:
-        told = json.loads(line)
-        if "signal" in told:
-            process.send_signal(told["signal"])
-        else:
-            inputs.put(base64.b64decode(told["input"]))
-    process.kill()
-
-
-def _give(inputs: queue.Queue[bytes], process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin is not None  # noqa: S101 - for the type checker
-    with contextlib.suppress(OSError):  # it reads no more
-        while new := inputs.get():
-            process.stdin.write(new)
-            process.stdin.flush()
-        process.stdin.close()
-
-
-def _leave(status: int) -> None:
-    """End as a command did: by its signal, where one has ended it."""
-    number = -status if status < 0 else status - 128 if 128 < status <= 192 else 0
-    if number:
-        with contextlib.suppress(OSError):  # of SIGKILL
-            signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-    sys.exit(status)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Serve the suite, or run a command: here for another node, or there."""
-    if arguments[:1] == ["enter"]:
-        _leave(enter(json.loads(arguments[1]), arguments[2:]))
-    elif arguments[:1] == ["run"]:
-        status = run()
-        sys.exit(128 - status if status < 0 else status)
-    else:
-        serve(globals()["SOURCE"])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    serve(globals()["FILES"])

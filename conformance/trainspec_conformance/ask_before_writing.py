@@ -1,16 +1,19 @@
 """Starts a command whose writes are asked about first: `ask_before_writing.py SOCKET COMMAND...`.
 
-It is run as a program of its own, and imports nothing of the suite.
+It is run as a program of its own, also on nodes, imports nothing of the suite, and needs Python 3.8.
 """
 
 from __future__ import annotations
 
+import array
 import ctypes
+import errno
 import os
 import platform
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 
 _SET_FILTER, _NEW_LISTENER, _NO_NEW_PRIVILEGES = 1, 8, 38
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
@@ -18,6 +21,10 @@ _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _NUMBER_AT, _MACHINE_AT = 0, 4
 """Of `struct seccomp_data`, see `seccomp(2)`."""
 
+OPTIONAL = "--unless-asked"
+"""First argument where a process above may ask already: the kernel lets one alone do so, which then decides."""
+_NO_COMMAND = 127
+"""Status of a command that could not be started, as of a shell."""
 MACHINES = {"x86_64": (0xC000003E, 317), "aarch64": (0xC00000B7, 277)}
 """Word of the kernel for a machine, and number of the call `seccomp` there."""
 WRITES = {"x86_64": (1, 18, 20, 40, 74, 75, 296, 328), "aarch64": (64, 68, 66, 71, 82, 83, 70, 287)}
@@ -57,8 +64,25 @@ def listen() -> int:
     return listener
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> None:
+    """Hand the listener over, and become the command."""
+    is_optional = words[0] == OPTIONAL
+    path, *command = words[is_optional:]
     with socket.socket(socket.AF_UNIX) as asked:
-        asked.connect(sys.argv[1])
-        socket.send_fds(asked, [b"listener"], [listen()])
-    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - it becomes the command of the stack
+        asked.connect(path)
+        try:
+            rights = array.array("i", [listen()])
+        except OSError as error:
+            if error.errno != errno.EBUSY or not is_optional:
+                raise
+        else:
+            asked.sendmsg([b"listener"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - it becomes the command of the stack
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error}\n")
+        sys.exit(_NO_COMMAND)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -25,12 +25,20 @@ Exit codes:
   2    usage error, input that cannot be read, or output that cannot be written
   3    a mistake of ours; please report it
 """
+_REPLAY_EPILOG = """\b
+Exit codes:
+  0    criteria were judged, and every one of them passed
+  1    a criterion failed
+  2    nothing could be judged, such as in a run without an incident; usage error; input that cannot be read
+  3    a mistake of ours; please report it
+"""
 _EXAMPLES = """\b
 Examples:
   trainspec-conformance init mine
   trainspec-conformance run mine/stack.yaml --report out --scenario kill-rank
   trainspec-conformance run mine/stack.yaml --report out --over ssh --node node[01-04]
   trainspec-conformance verify out
+  trainspec-conformance replay run
 
 """
 _directory = click.Path(file_okay=False, path_type=Path)
@@ -149,6 +157,21 @@ def diff(context: click.Context, before: Path, after: Path, form: str) -> None:
     BEFORE and AFTER are directories of reports, or their report.json.
     """
     context.exit(_commands().diff(before, after, form))
+
+
+@command.command("replay", epilog=_REPLAY_EPILOG)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
+@click.option("--stack", type=_file, help="Descriptor whose claims are the limits. Default: those of a descriptor.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def replay(context: click.Context, paths: tuple[str, ...], stack: Path | None, form: str) -> None:
+    """Judge incidents of production runs by the criteria of the suite.
+
+    PATH is a directory or file of production runs: streams, logs of other formats that trainspec-validate reads,
+    accounting of Slurm, checkpoints and policies. A criterion is judged where the records hold what it needs; others
+    are not-run, with the reason. No level and no badge follow from a replay.
+    """
+    context.exit(_commands().replay(paths, stack, form))
 
 
 def _commands() -> ModuleType:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from trainspec_conformance.node_clock import Clock
 from trainspec_conformance.privileges import NotAllowedError
 
 SOURCE = Path(__file__).with_name("offset_clock.c")
-FILE = "TRAINSPEC_CLOCK"
-_COMPILE_SECONDS, _PROBE_SECONDS = 120, 30
-_NUM_BYTES = 8
+_COMPILE_SECONDS = 120
 
 
 class Clocks:
@@ -30,35 +28,21 @@ class Clocks:
         Raises:
             NotAllowedError: there is no compiler, or it fails.
         """
-        self._library = _compiled(directory / "offset-clock.so")
-        self._files = {name: directory / f"clock-{name}" for name in names}
-        for file in self._files.values():
-            file.write_bytes(bytes(_NUM_BYTES))
-        self._probe(next(iter(self._files)))
-
-    def _probe(self, name: str) -> None:
-        command = [*self.enter(name), "cat", "/proc/self/maps"]
-        done = subprocess.run(command, capture_output=True, timeout=_PROBE_SECONDS, check=False)  # noqa: S603
-        if os.fsencode(self._library) not in done.stdout:
-            raise NotAllowedError(f"commands do not load the library that offsets a clock: {done.stderr!r}")
+        self.library = _compiled(directory / "offset-clock.so")
+        self._clocks = {name: Clock(self.library, directory / f"clock-{name}") for name in names}
+        next(iter(self._clocks.values())).probe()
 
     def enter(self, name: str) -> tuple[str, ...]:
         """Words before a command that make it use the clock of a host."""
-        return ("env", f"LD_PRELOAD={self._library}", f"{FILE}={self._files[name]}")
+        return ("env", *(f"{key}={value}" for key, value in self._clocks[name].variables.items()))
 
     def offset(self, name: str, seconds: float) -> None:
         """Set the clock of a host so far ahead of the true time, or behind it, at once."""
-        with self._files[name].open("r+b", buffering=0) as file:  # commands have it in their memory: it stays the same
-            file.write(round(seconds * 1e6).to_bytes(_NUM_BYTES, sys.byteorder, signed=True))
+        self._clocks[name].offset(seconds)
 
     def holds(self, name: str, pid: int) -> bool:
         """Whether a process has the clock of a host."""
-        try:
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            maps = Path(f"/proc/{pid}/maps").read_bytes()
-        except OSError:
-            return False
-        return f"{FILE}={self._files[name]}".encode() in variables and os.fsencode(self._library) in maps
+        return self._clocks[name].holds(pid)
 
 
 def _compiled(library: Path) -> Path:

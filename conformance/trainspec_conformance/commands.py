@@ -24,6 +24,8 @@ from trainspec_conformance.node_hosts import NEEDED
 from trainspec_conformance.nodes import NodeError, Nodes
 from trainspec_conformance.processes import new_mark
 from trainspec_conformance.reading import DocumentError, all_scenarios, present_names, read, wrong
+from trainspec_conformance.replaying import text as replay_text
+from trainspec_conformance.replaying.replay import replay as replay_runs
 from trainspec_conformance.reporting import (
     REPORT,
     Circumstances,
@@ -347,6 +349,31 @@ def diff(before: Path, after: Path, form: str) -> int:
     else:
         terminal.emit(as_text(found) + "\n")
     return FOUND if any(one.is_worse for one in found) else OK
+
+
+def replay(paths: Sequence[str], stack: Path | None, form: str) -> int:
+    """Judge the incidents of production runs, and give the exit code."""
+    try:
+        descriptor = read(stack, StackDescriptor) if stack is not None else None
+        found = replay_runs(paths, descriptor)
+    except DocumentError as error:
+        return _refuse(str(error))
+    except InputError as error:
+        return _refuse("\n".join(map(str, error.args)))
+    if form == "json":
+        terminal.emit(replay_text.as_json(found), "json")
+    else:
+        for line in replay_text.as_lines(found):
+            terminal.say(line)
+    for line in replay_text.complaints(found):
+        terminal.tell(f"{PROGRAM}: {line}")
+    if "error" in found.verdicts:
+        return OUR_FAULT
+    if found.failures:
+        return WRONG_USE
+    if "fail" in found.verdicts:
+        return FOUND
+    return OK if "pass" in found.verdicts else WRONG_USE
 
 
 def _of_storage(error: OSError, directory: Path) -> str:

@@ -1,7 +1,11 @@
-"""Makes the writes of one host end in a device error, while the writes of other hosts succeed."""
+"""Makes the writes of one host end in an error, while the writes of other hosts succeed.
+
+It runs on the machine of the suite, and is sent to nodes with the agent. It needs Linux and Python 3.8.
+"""
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import fcntl
@@ -9,6 +13,7 @@ import os
 import platform
 import select
 import selectors
+import shutil
 import socket
 import struct
 import subprocess
@@ -31,25 +36,37 @@ _PROBE_SECONDS = 30
 class FailingDevice:
     """Is asked about each write of the commands that are started through it, and answers when the device fails."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, folder: Path | None = None) -> None:
         """Let all writes succeed at first.
+
+        Args:
+            directory: writes to files below it fail.
+            folder: where the socket is; without it, a new temporary directory.
 
         Raises:
             NotAllowedError: the kernel does not let this process be asked.
         """
         if platform.machine() not in ask_before_writing.MACHINES:
             raise NotAllowedError(f"writes of a process on {platform.machine()} cannot be made to fail")
-        self._failing_below: str | None = None
+        self._error = 0
         self.num_failed = 0
         """Writes that have failed."""
-        self._folder = tempfile.TemporaryDirectory(prefix="trainspec-")  # the path of a socket has to be short
-        path = f"{self._folder.name}/asked"
-        self._directory = os.path.realpath(directory)
+        self.folder = Path(tempfile.mkdtemp(prefix="trainspec-", dir=folder))
+        """Directory of the socket, whose path has to be short; it is removed by `close`."""
+        path = os.fspath(self.folder / "asked")
+        self._below = os.path.realpath(directory) + os.sep
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.bind(path)
+        try:
+            self._socket.bind(path)
+        except OSError as error:
+            self._socket.close()
+            shutil.rmtree(self.folder)
+            raise NotAllowedError(f"{path}: {error}") from error
         self._socket.listen()
         self.enter = (sys.executable, "-I", "-S", ask_before_writing.__file__, path)
         """Words before a command that make it ask."""
+        self.optional = (*self.enter[:-1], ask_before_writing.OPTIONAL, path)
+        """The same for a command below one that may ask already, where that decides."""
         self._ending, self._ended = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="device", daemon=True)
         self._thread.start()
@@ -68,13 +85,13 @@ class FailingDevice:
             reason = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise NotAllowedError(f"writes of a process cannot be made to fail: {reason}")
 
-    def fail(self) -> None:
-        """Let each write to a file below the directory end with EIO from now on."""
-        self._failing_below = self._directory + os.sep
+    def fail(self, number: int = errno.EIO) -> None:
+        """Let each write to a file below the directory end with an error from now on."""
+        self._error = number
 
     def mend(self) -> None:
         """Let writes succeed again."""
-        self._failing_below = None
+        self._error = 0
 
     def holds(self, pid: int) -> bool:
         """Whether a process was started through this or another such filter."""
@@ -88,7 +105,7 @@ class FailingDevice:
         self._thread.join(timeout=5)
         self._ended.close()
         self._socket.close()
-        self._folder.cleanup()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # --- the thread -----------------------------------------------------------------------------------------
 
@@ -113,8 +130,11 @@ class FailingDevice:
     def _accepted(self) -> list[int]:
         connection, _ = self._socket.accept()
         with connection:
-            _, found, _, _ = socket.recv_fds(connection, 64, 1)
-        return found
+            found = array.array("i")
+            _, told, _, _ = connection.recvmsg(64, socket.CMSG_SPACE(found.itemsize))
+        for _, _, data in told:
+            found.frombytes(data[: found.itemsize])
+        return list(found)
 
     def _answer(self, listener: int) -> bool:
         """Answer one question; whether there can be more, for some process of that command lives."""
@@ -124,19 +144,18 @@ class FailingDevice:
         except OSError as error:
             return error.errno in {errno.EINTR, errno.EAGAIN} or _is_read_on(listener)
         number, process, _, _, _, _, file, *_ = _QUESTION.unpack(question)
-        fails = self._fails(process, file)
+        errno_now = self._error
+        fails = errno_now != 0 and self._is_below(process, file)
         self.num_failed += fails
-        answer = (number, 0, -errno.EIO, 0) if fails else (number, 0, 0, _CONTINUE)
+        answer = (number, 0, -errno_now, 0) if fails else (number, 0, 0, _CONTINUE)
         with contextlib.suppress(OSError):  # the process may have been killed meanwhile
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(*answer))
         return True
 
-    def _fails(self, process: int, file: int) -> bool:
-        below = self._failing_below
-        if below is None:
-            return False
+    def _is_below(self, process: int, file: int) -> bool:
         with contextlib.suppress(OSError):
-            return os.fspath(Path(f"/proc/{process}/fd/{file & 0xFFFFFFFF}").readlink()).startswith(below)
+            path = os.readlink(f"/proc/{process}/fd/{file & 0xFFFFFFFF}")  # noqa: PTH115 - for Python 3.8
+            return path.startswith(self._below)
         return False
 
 

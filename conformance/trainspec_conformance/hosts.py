@@ -8,18 +8,12 @@ from pathlib import Path
 
 from trainspec_conformance.clocks import Clocks
 from trainspec_conformance.failing_device import FailingDevice
-from trainspec_conformance.network import INTERFACE, Network, NetworkHost
+from trainspec_conformance.host_faults import CLOCK, COMMAND, DEVICE, KINDS, NETWORK, damage_network, take_device
+from trainspec_conformance.network import Network, NetworkHost
 from trainspec_conformance.node_hosts import NodeHosts
+from trainspec_conformance.node_network import INTERFACE
 from trainspec_validate.documents.types.conformance import TaskHost
 from trainspec_validate.documents.types.scenario import Inject, Scenario
-
-COMMAND = "command"
-"""Name of the host that the command runs on: none of the job's, so that it survives what is done to those."""
-_NETWORK = frozenset({"cut-network", "mend-network", "delay-network"})
-_CLOCK = frozenset({"offset-clock"})
-_DEVICE = frozenset({"fail-device", "mend-device"})
-KINDS = _NETWORK | _CLOCK | _DEVICE
-"""Injections that are about hosts."""
 
 
 class Hosts:
@@ -38,12 +32,11 @@ class Hosts:
         self._device: FailingDevice | None = None
         self._networked: dict[str, NetworkHost] = {}
         with ExitStack() as made:
-            if kinds & _CLOCK:
+            if kinds & CLOCK:
                 self._clocks = Clocks(everywhere, directory)
-            if kinds & _DEVICE:
-                self._device = FailingDevice(store)
-                made.callback(self._device.close)
-            if kinds & _NETWORK:
+            if kinds & DEVICE:
+                self._device = take_device(store, made)
+            if kinds & NETWORK:
                 self._network = Network(len(everywhere))
                 made.callback(self._network.close)
                 self._networked = dict(zip(everywhere, self._network.hosts, strict=True))
@@ -88,15 +81,8 @@ class Hosts:
         """Do to hosts what an act says, at once; gives its measure."""
         chosen = set(names)
         match act.kind:
-            case "cut-network":
-                spared = {COMMAND} if act.reaches_command else set()
-                others = {*self.names, COMMAND} - chosen - spared
-                self._network.wire.cut(map(self.address, chosen), [self.address(one) for one in others])
-            case "mend-network":
-                self._network.wire.mend()
-            case "delay-network":
-                self._network.wire.delay(map(self.address, chosen), act.seconds, act.loss or 0.0)
-                return act.seconds
+            case "cut-network" | "mend-network" | "delay-network":
+                return damage_network(self._network.wire, act, chosen, self.names, self.address)
             case "offset-clock" if self._clocks:
                 for name in chosen:
                     self._clocks.offset(name, act.offset_seconds or 0.0)
@@ -107,6 +93,9 @@ class Hosts:
                 self._device.mend()
                 return float(self._device.num_failed)
         return 0.0
+
+    def require_arrived(self) -> None:
+        """Nothing: each rank was seen on its host, and nothing of it leaves the host in another way."""
 
     def close(self) -> None:
         """Take them down."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from trainspec_conformance.agent import NoTargetError
-from trainspec_conformance.hosts import COMMAND, KINDS
+from trainspec_conformance.host_faults import COMMAND, DISK, KINDS, UNDOING
 from trainspec_conformance.nodes import NodeError
 from trainspec_conformance.processes import marked
 from trainspec_conformance.records import Injected, Started
@@ -129,10 +129,11 @@ class Injector:
             NoTargetError: there is no process that it could be done to.
             MisplacedError: a rank does not run where it says.
         """
-        if act.kind in {"fill-disk", "free-disk", "fail-writes", "mend-writes"}:
-            if self._means.disk is None:
-                raise NoTargetError("the storage target is not on a disk of its own")
-            getattr(self._means.disk, act.kind.replace("-", "_"))()
+        if act.kind in DISK:
+            if self._means.disk is not None:
+                getattr(self._means.disk, act.kind.replace("-", "_"))()
+            else:
+                self._means.hosts.inject(act, self._aim_at_hosts(act, view).hosts)
             return Injected(kind=act.kind, target="store", step=view.largest_step())
         if act.kind in KINDS:
             found = self._aim_at_hosts(act, view)
@@ -154,7 +155,7 @@ class Injector:
 
     def _aim_at_hosts(self, act: Inject, view: View) -> Aim:
         """Whom it is about; what mends is about all, whoever lives."""
-        if act.kind.startswith("mend-"):
+        if act.kind.startswith(UNDOING):
             return Aim((), (), self._means.hosts.names)
         return aim_at_hosts(act.target, view, self._targets, self._means.hosts)
 

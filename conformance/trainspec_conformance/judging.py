@@ -51,7 +51,7 @@ def judge_trial(
     case = Case(scenario, stack.claims, view, None if control is None else View(control), stack.store)
     left_out = REPORT_CHECKS if lacks_reports(stack, scenario) else ()
     wanted = [one for one in scenario.criteria if one.check not in left_out]
-    return found + [_judge(case, one, trial, busy) for one in wanted]
+    return found + [judge_criterion(case, one, trial, busy) for one in wanted]
 
 
 def _too_busy(entry: Entry) -> str:
@@ -78,7 +78,8 @@ def lacks_reports(stack: StackDescriptor, scenario: Scenario) -> str:
     return f"{REPORTS}: {reasons.get(REPORTS, 'not among its capabilities')}"
 
 
-def _judge(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str) -> Judged:
+def judge_criterion(case: Case, criterion: Criterion, trial: Sequence[Entry], busy: str = "") -> Judged:
+    """Judge one check; `busy` says how busy the machine was, where times say nothing."""
     checks = all_checks()
     if criterion.check not in checks:
         raise ValueError(f"scenario {case.scenario.metadata.name}: there is no check {criterion.check!r}")

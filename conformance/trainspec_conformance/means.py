@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from trainspec_conformance.disk import CannotMountError, SmallDisk
+from trainspec_conformance.host_faults import DISK
 from trainspec_conformance.hosts import AnyHosts, Hosts
 from trainspec_conformance.memory import MemoryGroup
 from trainspec_conformance.node_hosts import NodeHosts
@@ -14,7 +15,6 @@ from trainspec_conformance.nodes import Nodes
 from trainspec_validate.documents.types.scenario import Inject, Scenario
 
 DISK_BYTES = 256 << 20
-_DISK_KINDS = frozenset({"fill-disk", "free-disk", "fail-writes", "mend-writes"})
 
 
 class Means:
@@ -30,12 +30,14 @@ class Means:
         self.disk: SmallDisk | None = None
         self.memory: MemoryGroup | None = None
         with ExitStack() as taken:
-            self.hosts: AnyHosts = NodeHosts(scenario, nodes) if nodes else Hosts(scenario, directory, store)
+            self.hosts: AnyHosts = (
+                NodeHosts(scenario, nodes, directory, store) if nodes else Hosts(scenario, directory, store)
+            )
             taken.callback(self.hosts.close)
             if "kill-at-memory-limit" in kinds:
                 self.memory = MemoryGroup()
                 taken.callback(self.memory.close)
-            if kinds & _DISK_KINDS:
+            if kinds & DISK and nodes is None:
                 self.disk = _mounted(store)
             self._taken = taken.pop_all()
 

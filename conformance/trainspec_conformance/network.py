@@ -7,30 +7,21 @@ kernel removes both when the process that holds them ends, however it ends: noth
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
 import os
 import shutil
-import socket
-import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainspec_conformance.node_network import INTERFACE, leave_network, open_device
 from trainspec_conformance.privileges import NotAllowedError
 from trainspec_conformance.wire import Wire
 from trainspec_validate.model.units import counted
 
-INTERFACE = "eth0"
 MAX_HOSTS = 250
 MTU_BYTES = 65_000
 """Of the devices: few large packets cost this process less than many small ones."""
 _SUBNET = "10.77.0"
-_CLONE_NEWNET = 0x40000000
-# https://docs.kernel.org/networking/tuntap.html and `netdevice(7)`
-_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
-_SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x891C, 0x8922
-_IFF_UP, _IFF_RUNNING = 0x1, 0x40
 
 
 @dataclass(frozen=True)
@@ -99,31 +90,10 @@ def _made(address: str, made: contextlib.ExitStack) -> NetworkHost:
 
 
 def _make(address: str) -> NetworkHost:
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.unshare(_CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    leave_network()
     namespace = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        device = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        return NetworkHost(address, namespace, open_device(address, INTERFACE, MTU_BYTES))
     except OSError:
         os.close(namespace)
         raise
-    try:
-        fcntl.ioctl(device, _TUNSETIFF, struct.pack("16sH22x", INTERFACE.encode(), _IFF_TUN | _IFF_NO_PI))
-        _bring_up(address)
-    except OSError:
-        os.close(device)
-        os.close(namespace)
-        raise
-    return NetworkHost(address, namespace, device)
-
-
-def _bring_up(address: str) -> None:
-    name = INTERFACE.encode()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-        for request, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, "255.255.255.0")):
-            told = struct.pack("16sH2x4s16x", name, socket.AF_INET, socket.inet_aton(value))
-            fcntl.ioctl(control, request, told)
-        fcntl.ioctl(control, _SIOCSIFMTU, struct.pack("16si20x", name, MTU_BYTES))
-        for one in (b"lo", name):
-            fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH22x", one, _IFF_UP | _IFF_RUNNING))

@@ -50,8 +50,13 @@ _NUM_AT_ONCE = 64
 _MAX_WORDS = 300
 _MAX_BYTES = 16 << 20
 _READ_BYTES = 1 << 16
+SENT = (
+    *("agent.py", "node_commands.py", "node_network.py", "node_clock.py"),
+    *("failing_device.py", "ask_before_writing.py", "privileges.py"),
+)
+"""Modules of an agent: each needs the others and the standard library of Python 3.8 alone."""
 _BOOT = """\
-import os
+import json, os
 def take(n):
     got = b""
     while len(got) < n:
@@ -60,10 +65,10 @@ def take(n):
             raise SystemExit(1)
         got += new
     return got
-SOURCE = take(int(take(8)))
-exec(compile(SOURCE, "agent.py", "exec"))
+FILES = json.loads(take(int(take(8))))
+exec(compile(FILES["agent.py"], "agent.py", "exec"))
 """
-"""For the interpreter of a node: it reads the source of the agent, behind its number of bytes in eight digits."""
+"""For the interpreter of a node: it reads the modules of the agent, behind their number of bytes in eight digits."""
 
 
 class NodeError(Exception):
@@ -117,7 +122,9 @@ class Node:
             )
         except OSError as error:
             raise NodeError(f"{self.name}: {words_of(error)}") from error
-        source = Path(agent.__file__).read_bytes()
+        here = Path(agent.__file__).parent
+        files = {name: (here / name).read_text(encoding="utf-8") for name in SENT}
+        source = json.dumps(files).encode()
         with self._turn:
             self._write(b"%08d" % len(source) + source + f"{self._word}\n".encode())
             self.about = msgspec.convert(self._answer(START_SECONDS), Described)
@@ -126,11 +133,14 @@ class Node:
         """A command, in the form that the way passes on."""
         return (shlex.join(command),) if self._way == "ssh" else command
 
-    @property
-    def enter(self) -> tuple[str, ...]:
-        """Words before a command of this machine that make it run on the node."""
-        there = [*words(self._way, self.name), *self._words(PYTHON, f"{self.about.directory}/agent.py", "run")]
-        return (sys.executable, "-I", agent.__file__, "enter", json.dumps(there))
+    def program(self, *arguments: str) -> tuple[str, ...]:
+        """Words that start the program of the agent on the node."""
+        return (*words(self._way, self.name), *self._words(PYTHON, self.about.directory, *arguments))
+
+    def enter(self, *parts: str) -> tuple[str, ...]:
+        """Words before a command of this machine that make it run on the node, with parts that the trial damages."""
+        there = json.dumps(self.program("run", *parts))
+        return (sys.executable, "-I", "-m", "trainspec_conformance.node_commands", "enter", there)
 
     def call(self, what: str, **fields: Any) -> Any:
         """Let the agent do something, and give its answer.
@@ -147,7 +157,11 @@ class Node:
         if "error" not in answer:
             return answer.get("value")
         told = f"{self.name}: {answer.get('words')}"
-        kinds: Mapping[Any, type[Exception]] = {"NoTargetError": NoTargetError, "NotPossibleError": NotAllowedError}
+        kinds: Mapping[Any, type[Exception]] = {
+            "NoTargetError": NoTargetError,
+            "NotPossibleError": NotAllowedError,
+            "NotAllowedError": NotAllowedError,
+        }
         raise kinds.get(answer["error"], RuntimeError)(told)
 
     def _write(self, text: bytes) -> None:

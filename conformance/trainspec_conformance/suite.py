@@ -28,6 +28,9 @@ from trainspec_conformance.trial import Setting, UnsupportedError, run_trial
 from trainspec_validate.documents.types.conformance import Claims, StackDescriptor
 from trainspec_validate.documents.types.scenario import Damage, Scenario
 
+NOT_FINITE = frozenset({"nan-gradient", "inf-gradient"})
+"""Planted faults after which a job of such a scenario continues."""
+
 BASIC, STANDARD, STRICT = 0.5, 0.9, 0.95
 """Quantiles of the three numbers of trials."""
 
@@ -131,6 +134,8 @@ def lacking(stack: StackDescriptor, scenario: Scenario) -> str:
     told = [f"{need}: {reasons.get(need, 'not among its capabilities')}" for need in missing]
     if damages_pointer(scenario) and stack.store.pointer is None:
         told.append("its store has no file that points to the newest checkpoint")
+    if stack.claims.nonfinite_action == "stop" and any(one.kind in NOT_FINITE for one in scenario.job.faults):
+        told.append("it stops at a gradient that is not finite, and the scenario continues after one")
     return "; ".join(told)
 
 

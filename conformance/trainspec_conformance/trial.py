@@ -221,6 +221,10 @@ class _Trial:
             self._give_up(str(error))
         except NoValuesError as error:
             raise UnsupportedError(str(error)) from error
+        except NotAllowedError as error:  # of a machine, which was asked before, it is an error
+            if self._setting.nodes is None:
+                raise
+            raise UnsupportedError(str(error)) from error
 
     def _inject(self, act: Inject) -> None:
         """A process that is just being started anew is waited for."""
@@ -388,7 +392,7 @@ class _Trial:
             raise lost
 
     def _end_processes(self, reason: End | None) -> NodeError | None:
-        """End every process of the trial; gives why those of a node may be left."""
+        """End every process of the trial; gives why those of a node may be left, or what has not reached any."""
         try:
             self._injector.end()
             left = self._targets.left()
@@ -397,6 +401,7 @@ class _Trial:
             stubborn = self._targets.end(self._launcher.sessions)
             if stubborn:
                 self._history.tell(Orphans(processes=tuple(stubborn)))
+            self._means.hosts.require_arrived()
         except NodeError as error:
             end_all(self._mark, self._launcher.sessions)
             return error

@@ -39,6 +39,8 @@ class Wire:
     def __init__(self, devices: Mapping[str, int]) -> None:
         self._devices = {socket.inet_aton(address): device for address, device in devices.items()}
         self._state = _State()
+        self.num_touched = 0
+        """Packets that were dropped, lost or late."""
         self._late: list[tuple[float, int, int, bytes]] = []
         self._num_late = 0
         self._chance = random.Random(7)  # noqa: S311 - repeatable losses, nothing secret
@@ -97,10 +99,13 @@ class Wire:
     def _pass_on(self, packet: bytes, source: bytes, target: bytes) -> None:
         state = self._state
         if (source, target) in state.cut:
+            self.num_touched += 1
             return
         if not {source, target} & state.slow:
             _write(self._devices[target], packet)
-        elif self._chance.random() >= state.loss:
+            return
+        self.num_touched += 1
+        if self._chance.random() >= state.loss:
             self._num_late += 1
             due = time.monotonic() + state.delay_seconds
             heapq.heappush(self._late, (due, self._num_late, self._devices[target], packet))

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainspec_record.claim import open_regular
 from trainspec_record.clock import Clock
@@ -15,6 +16,9 @@ from trainspec_record.identity import VARIABLE, Identity, identity
 from trainspec_record.node.sampler import Sampler, start_sampler
 from trainspec_record.past import TAIL_BYTES
 from trainspec_record.pump import Pump
+
+if TYPE_CHECKING:
+    from trainspec_record.endpoint.serve import Address
 
 POLL_SECONDS = 1.0
 _END = b'"train.run.end"'
@@ -86,8 +90,8 @@ class Agent:
         self._sampler = self._pump = None
 
 
-def run_agent(environment: Mapping[str, str]) -> int:
-    """Sample the node of an environment until its run ends; the exit code.
+def run_agent(environment: Mapping[str, str], metrics_address: Address | None = None) -> int:
+    """Sample the node of an environment until its run ends, and serve the latest values of it; the exit code.
 
     Raises:
         ValueError: the environment names no run.
@@ -98,4 +102,9 @@ def run_agent(environment: Mapping[str, str]) -> int:
     found = Agent(who, environment)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: found.stop())
-    return found.run()
+    if metrics_address is None:
+        return found.run()
+    from trainspec_record.endpoint.serve import endpoint  # noqa: PLC0415 - nothing is loaded where nothing is served
+
+    with endpoint(metrics_address, environment):
+        return found.run()

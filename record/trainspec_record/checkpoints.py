@@ -48,7 +48,8 @@ _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0
 _LEFT = re.compile(r"\.trainspec-[0-9a-f]{16}")
 _START = b'{\n "apiVersion": "trainspec/v1",\n "kind": "CheckpointManifest"'
 _UNFINISHED = re.compile(
-    r"[._]?(?:tmp|temp|part|partial|incomplete)[-_.].+|.+?[-_.](?:tmp|temp|part|partial|incomplete)\d*", re.IGNORECASE
+    r"[._]?(?:tmp|temp|part|partial|incomplete)[-_.].+|.+?[-_.](?:tmp|temp|part|partial|incomplete)[0-9]*",
+    re.IGNORECASE,
 )
 """Names of saves in progress."""
 _SIGNS = "._=+,@%:-"
@@ -59,7 +60,7 @@ _PROTOCOL = 0x80
 """First byte of a pickle, before the number of its protocol."""
 _ENTRIES = (b"/data.pkl", b"/.format_version", b"/byteorder", b"/version")
 """First entries of what `torch.save` writes."""
-_STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?(\d{1,12})")
+_STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?([0-9]{1,12})")
 
 
 @dataclass(slots=True)

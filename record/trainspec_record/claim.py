@@ -49,3 +49,20 @@ def is_orphan(path: str | os.PathLike[str]) -> bool:
         return claim(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_held(descriptor: int) -> bool | None:
+    """Whether another process has claimed a file and still runs; None where the file system has no such locks.
+
+    A file is asked about only after its writer has claimed it: the answer takes a shared lock for a moment.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False

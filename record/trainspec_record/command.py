@@ -12,6 +12,10 @@ from trainspec_record._version import SPECIFICATION_VERSION, __version__
 from trainspec_record.help import Parser
 from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainspec_record.endpoint.serve import Address
+
 PROGRAM = printing.PROGRAM
 INTERRUPTED = 130
 REFUSED = 2
@@ -19,6 +23,7 @@ REFUSED = 2
 _EPILOG = """Examples:
   trainspec-record launch --plan plan.yaml -- torchrun train.py
   trainspec-record launch --run runs/first -- python3 train.py
+  trainspec-record launch --metrics-address 127.0.0.1:9464 -- torchrun train.py
   trainspec-record agent --run runs/first
 
 Exit codes:
@@ -63,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
         description="Sample devices, interfaces, memory and clock of this node into the stream of a run.",
     )
     agent.add_argument("--run", metavar="DIRECTORY", help=f"Directory of the run. Default: {VARIABLE}.")
+    _add_metrics_address(agent)
     return parser
 
 
@@ -95,15 +101,29 @@ def _add_launch(parser: argparse.ArgumentParser) -> None:
     run = f"Directory of the run; with a slash at the end, of runs. Default: {VARIABLE}, else {DEFAULT_DIRECTORY}"
     parser.add_argument("--run", metavar="DIRECTORY", help=run)
     parser.add_argument("--redact", type=Path, metavar="KEY", help="Hide names by a hash with the key in this file.")
+    _add_metrics_address(parser)
     parser.add_argument("--agent", action="store_true", help="Sample the node too, from a process of its own.")
     parser.add_argument("--dry-run", action="store_true", help="Print the environment and the command; start nothing.")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help=argparse.SUPPRESS)
 
 
+def _add_metrics_address(parser: argparse.ArgumentParser) -> None:
+    what = "Serve the latest values to Prometheus, such as at 127.0.0.1:9464."
+    parser.add_argument("--metrics-address", metavar="HOST:PORT", help=what)
+
+
+def _address(told: argparse.Namespace) -> Address | None:
+    if told.metrics_address is None:
+        return None
+    from trainspec_record.endpoint.serve import address  # noqa: PLC0415 - nothing is loaded where nothing is served
+
+    return address(told.metrics_address)
+
+
 def _agent(told: argparse.Namespace) -> int:
     from trainspec_record.agent import run_agent  # noqa: PLC0415 - a launcher samples nothing
 
-    return run_agent({**os.environ, **({VARIABLE: told.run} if told.run else {})})
+    return run_agent({**os.environ, **({VARIABLE: told.run} if told.run else {})}, _address(told))
 
 
 def _launch(told: argparse.Namespace) -> int:
@@ -120,5 +140,6 @@ def _launch(told: argparse.Namespace) -> int:
         redact=told.redact,
         wants_agent=told.agent,
         is_dry=told.dry_run,
+        metrics_address=_address(told),
     )
     return launch(wishes, os.environ)

@@ -45,11 +45,11 @@ NAMES = frozenset({"host.id", "hw.id", "train.network.source", "train.network.ta
 TEXTS = frozenset({"train.reason", "train.rank.map"})
 """Attributes in free words: what the recorder did not write itself is hidden as a whole."""
 _HIDDEN = re.compile(r"h:[0-9a-f]{16,}")
-_HEADS = re.compile(r"heads of rank-\*\.\d+\.jsonl")
+_HEADS = re.compile(r"heads of rank-\*\.[0-9]+\.jsonl")
 _PLACES = re.compile(
     r"""[A-Za-z][A-Za-z0-9+.-]*://[^\s'",;]+            # s3://bucket/file
     |(?<![\w.~/\\])(?:~|[A-Za-z]:)?[/\\][^\s'",;:]+     # /home/someone/file, C:\file
-    |(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])  # 10.0.0.7:29500
+    |(?<![\w.])[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]+)?(?![\w.])  # 10.0.0.7:29500
     """,
     re.VERBOSE,
 )

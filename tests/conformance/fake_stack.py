@@ -13,6 +13,7 @@ import random
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,7 +32,14 @@ LIES = {
     "parrot": "reports a loss of the step number",
     "step-digest": "reports a digest of the step number",
     "stay": "runs the ranks where it runs itself, and says that they are on the hosts of the task",
+    "claim": "reports saves as committed that have failed",
+    "dated": "takes a jump of its clock for a rank that hangs",
     "litter": "leaves a file next to its trace, which it does not read",
+}
+
+OPTIONS = {
+    "sockets": "each rank reports its steps over a connection from its host, and a lost host gets no rank again",
+    "shards": "each rank writes a file of each checkpoint",
 }
 
 
@@ -39,9 +47,10 @@ START_SECONDS, HANG_SECONDS = 60.0, 5.0
 """Longest silence of a rank until its first step, and later; the end of one that was killed is seen at once."""
 
 
-def host_of(task: dict, rank: int) -> dict:
+def host_of(task: dict, rank: int, lost: set[str]) -> dict:
     hosts = task["hosts"] or [{"name": f"host-{number}", "enter": []} for number in range(task["job"]["num_hosts"])]
-    return hosts[rank % len(hosts)]
+    left = [one for one in hosts if one["name"] not in lost]
+    return left[rank % len(left)]
 
 
 class Trace:
@@ -60,18 +69,39 @@ def samples(job: dict, step: int, rank: int, num_ranks: int) -> list[int]:
     return chosen[rank::num_ranks]
 
 
+def shard(rank: int) -> bytes:
+    return json.dumps({"rank": rank, "padding": "y" * 5000}).encode()
+
+
+def written(path: Path, body: bytes) -> bool:
+    try:
+        path.write_bytes(body)
+    except OSError:
+        return False
+    return True
+
+
 def rank_main(task: dict, rank: int, attempt: int) -> None:
     trace = Trace(Path(task["trace_directory"]), f"rank-{rank}", attempt)
-    trace.tell("process", role="rank", rank=rank, pid=os.getpid(), host=host_of(task, rank)["name"])
+    trace.tell("process", role="rank", rank=rank, pid=os.getpid(), host=os.environ["FAKE_HOST"])
+    told = sys.stdout
+    if port := int(os.environ["FAKE_PORT"]):
+        told = socket.create_connection((task["address"], port), START_SECONDS).makefile("w")
+        told.write(f"{rank}\n")
+        told.flush()
     for line in sys.stdin:
         order = json.loads(line)
         if "restore" in order:
             trace.tell("restore", rank=rank, **order["restore"])
             continue
+        if "save" in order:
+            told.write(f"{written(Path(order['save']), shard(rank))}\n")
+            told.flush()
+            continue
         time.sleep(task["job"]["step_seconds"])
         trace.tell("step", rank=rank, **order)
-        sys.stdout.write(f"{order['step']}\n")
-        sys.stdout.flush()
+        told.write(f"{order['step']}\n")
+        told.flush()
 
 
 class Controller:
@@ -80,6 +110,7 @@ class Controller:
         self.store = Path(task["checkpoint_directory"])
         self.store.mkdir(parents=True, exist_ok=True)
         self.attempt = task["attempt"]
+        self.lost_hosts: set[str] = set()
         self.trace = Trace(Path(task["trace_directory"]), "controller", self.attempt)
         self.trace.tell("process", role="controller", pid=os.getpid())
         if "litter" in lies:
@@ -87,34 +118,56 @@ class Controller:
 
     def spawn(self) -> list[subprocess.Popen]:
         arguments = [sys.executable, __file__, sys.argv[1], "--rank"]
-        enter = [
-            [] if "stay" in self.lies else host_of(self.task, one)["enter"] for one in range(self.job["num_ranks"])
-        ]
-        return [
-            subprocess.Popen([*words, *arguments, str(rank), str(self.attempt)], stdin=-1, stdout=-1, text=True)
-            for rank, words in enumerate(enter)
-        ]
+        listener = socket.create_server((self.task["address"], 0)) if "sockets" in self.lies else None
+        port = listener.getsockname()[1] if listener else 0
+        self.hosts = [host_of(self.task, one, self.lost_hosts) for one in range(self.job["num_ranks"])]
+        ranks = []
+        for rank, host in enumerate(self.hosts):
+            words = [] if "stay" in self.lies else host["enter"]
+            variables = {**os.environ, "FAKE_PORT": str(port), "FAKE_HOST": host["name"]}
+            command = [*words, *arguments, str(rank), str(self.attempt)]
+            ranks.append(subprocess.Popen(command, env=variables, stdin=-1, stdout=-1, text=True))
+        self.channels = {rank: one.stdout for rank, one in enumerate(ranks)}
+        for _ in ranks if listener else ():
+            listener.settimeout(START_SECONDS)
+            told = listener.accept()[0].makefile("r")
+            self.channels[int(told.readline())] = told
+        return ranks
 
-    def save(self, step: int, total: float) -> None:
+    def save(self, step: int, total: float, ranks: list[subprocess.Popen]) -> None:
         name = f"step-{step}"
         body = json.dumps({"step": step, "total": total, "padding": "x" * 5000}).encode()
-        digest = hashlib.sha256(body).hexdigest()
         self.trace.tell("save", checkpoint=name, step=step, stage="begin")
         directory = self.store / f"tmp-{name}"
         directory.mkdir(exist_ok=True)
-        (directory / "state.json").write_bytes(body)
+        contents = {"state.json": body}
+        is_whole = written(directory / "state.json", body)
+        for rank, one in enumerate(ranks if "shards" in self.lies else ()):
+            contents[f"rank-{rank}.json"] = shard(rank)
+            self.send(one, {"save": str(directory / f"rank-{rank}.json")})
+            is_whole &= self.channels[rank].readline().strip() == "True"
+        digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+        files = [{"path": path, "size_bytes": len(contents[path]), "sha256": digests[path]} for path in contents]
         manifest = {
             "apiVersion": "trainspec/v1",
             "kind": "CheckpointManifest",
             "save_id": f"{self.attempt}-{time.time_ns()}",
             "step": step,
-            "files": [{"path": "state.json", "size_bytes": len(body), "sha256": digest}],
+            "files": files,
         }
-        (directory / "trainspec-manifest.json").write_text(json.dumps(manifest))
-        shutil.rmtree(self.store / name, ignore_errors=True)
-        directory.rename(self.store / name)
-        (self.store / "latest").write_text(name)
-        self.trace.tell("save", checkpoint=name, step=step, stage="committed", digest=self.told(step, digest))
+        is_whole &= written(directory / "trainspec-manifest.json", json.dumps(manifest).encode())
+        if is_whole:
+            shutil.rmtree(self.store / name, ignore_errors=True)
+            directory.rename(self.store / name)
+            new = self.store / "new"
+            is_whole = written(new, name.encode())
+            if is_whole:
+                new.rename(self.store / "latest")
+        if not is_whole and "claim" not in self.lies:
+            self.trace.tell("save", checkpoint=name, step=step, stage="failed", reason="a file could not be written")
+            return
+        digest = self.told(step, digests["state.json"])
+        self.trace.tell("save", checkpoint=name, step=step, stage="committed", digest=digest)
 
     def told(self, step: int, digest: str) -> str:
         return "sha256:" + (f"{step:064x}" if "step-digest" in self.lies else digest)
@@ -142,6 +195,7 @@ class Controller:
         ranks = self.spawn()
         start, total, told = self.restore() if self.task["resume"] or self.attempt else (0, 0.0, None)
         told = told or {"step": 0, "source": "initial"}
+        self.date = time.time()
         for one in ranks:
             self.send(one, {"restore": told})
         for step in range(start, self.job["num_steps"]):
@@ -160,7 +214,7 @@ class Controller:
             if lost is not None:
                 return self.lost(ranks, lost)
             if (step + 1) % self.job["checkpoint_interval_steps"] == 0:
-                self.save(step + 1, total)
+                self.save(step + 1, total, ranks)
         for one in ranks:
             one.stdin.close()
             one.wait()
@@ -179,16 +233,20 @@ class Controller:
 
     def gather(self, ranks: list[subprocess.Popen], seconds: float) -> int | None:
         """Wait until each rank has told of its step; the rank that is gone or hangs, if one is."""
-        for rank, one in enumerate(ranks):
-            ready, _, _ = select.select([one.stdout], [], [], seconds)
-            if not ready or not one.stdout.readline():
+        for rank in range(len(ranks)):
+            ready, _, _ = select.select([self.channels[rank]], [], [], seconds)
+            if not ready or not self.channels[rank].readline():
                 return rank
-        return None
+        passed, self.date = time.time() - self.date, time.time()
+        return 0 if "dated" in self.lies and abs(passed) > START_SECONDS else None
 
     def lost(self, ranks: list[subprocess.Popen], rank: int) -> bool:
         if "silent" not in self.lies:
             kind = "process" if ranks[rank].poll() is not None else "hang"
+            kind = "node" if "dated" in self.lies else kind
             self.trace.tell("fault", kind=kind, rank=rank)
+            if "sockets" in self.lies and kind == "hang":
+                self.lost_hosts.add(self.hosts[rank]["name"])
         for one in ranks:
             one.kill()
             one.wait()

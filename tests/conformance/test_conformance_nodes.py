@@ -6,61 +6,30 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import pytest
-from conformance_stacks import HERE, failed, fake, scenario
-from real_nodes import slurm_nodes, ssh_nodes, until
+from conformance_stacks import HERE, failed
+from node_runs import kill, kill_agents, leaves_nothing, placed, program, run, shell, words
+from real_nodes import until
 from trainspec_conformance import agent, cli
 from trainspec_conformance.nodes import Nodes
 from trainspec_conformance.processes import new_mark
-from trainspec_conformance.suite import Order, ScenarioResult, run_suite
 
-from trainspec_validate.documents.types.conformance import StackDescriptor
 from trainspec_validate.interop import collect
-from trainspec_validate.interop.collect import named
 from trainspec_validate.system.boundary import InputError
 
 MINIMAL = HERE.parents[1] / "reference" / "minimal" / "minimal-torch-nodes.yaml"
-
-
-@pytest.fixture
-def nodes() -> Iterator[Nodes]:
-    """Two nodes on this machine."""
-    found = Nodes(["n[1-2]"], "local")
-    found.open()
-    yield found
-    found.close()
-
-
-def placed(*lies: str) -> StackDescriptor:
-    """The stack of one page, which places its ranks on the hosts of a task."""
-    stack = fake(*lies)
-    return msgspec.structs.replace(stack, capabilities=(*stack.capabilities, "several-hosts", "separate-hosts"))
-
-
-def run(nodes: Nodes, out: Path, stack: StackDescriptor, name: str = "kill-rank", **job: Any) -> ScenarioResult:
-    """One trial of a scenario with its ranks on nodes."""
-    order = Order(stack, HERE, out, [scenario(name, **{"step_seconds": 0.1, **job})], num_trials=1, nodes=nodes)
-    (result,) = run_suite(order)
-    return result
-
-
-def words(result: ScenarioResult) -> str:
-    """All that a result says."""
-    return " ".join([result.reason, *(text for one in result.trials for said in one.judged for text in said.messages)])
 
 
 def command(nodes: Nodes, node: str, *rest: str, mark: str = "") -> subprocess.Popen[bytes]:
     """A command of this machine that runs on a node."""
     variables = {**os.environ, **({agent.MARK: mark} if mark else {}), "OWN": "value"}
     pipe = subprocess.PIPE
-    return subprocess.Popen([*nodes[node].enter, *rest], env=variables, stdin=pipe, stdout=pipe, stderr=pipe)
+    return subprocess.Popen([*nodes[node].enter(), *rest], env=variables, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 # --- agents -------------------------------------------------------------------------------------------------
@@ -121,56 +90,6 @@ def test_signals_reach_processes_of_the_trial_alone(nodes: Nodes) -> None:
     assert process.wait(60) == -signal.SIGKILL
 
 
-SUITE = """
-import os, subprocess, sys, time
-from trainspec_conformance import agent
-from trainspec_conformance.nodes import Nodes
-nodes = Nodes([sys.argv[3]], sys.argv[1])
-nodes.open()
-nodes.begin("0-mark-x")
-variables = {**os.environ, agent.MARK: "0-mark-x"}
-for name in nodes.names:  # as a launcher that has left its session, with output of its own
-    script = "setsid sleep 600 & echo $! > " + sys.argv[2] + "/pid-" + name + "; wait"
-    none = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-    subprocess.Popen([*nodes[name].enter, "sh", "-c", script], env=variables, start_new_session=True, **none)
-print(*(nodes[name].about.directory for name in nodes.names), flush=True)
-time.sleep(600)
-"""
-
-
-def leaves_nothing(way: str, names: str, directory: Path, end: Callable[[subprocess.Popen[bytes]], None]) -> None:
-    """A suite whose agents have a process of a trial each leaves neither it nor a directory, however it ends."""
-    words = [sys.executable, "-c", SUITE, way, os.fspath(directory), names]
-    suite = subprocess.Popen(words, stdout=subprocess.PIPE)
-    assert suite.stdout is not None
-    left = [Path(name) for name in suite.stdout.readline().decode().split()]
-    assert len(left) == 2
-    files = [directory / f"pid-{name}" for name in named([names])]
-    until(lambda: all(one.exists() and one.read_text().strip() for one in files), "the processes have not begun")
-    pids = [int(one.read_text()) for one in files]
-    assert all(one.exists() for one in left)
-    assert all(agent.state(one) not in {"Z", agent.GONE} for one in pids)
-    shells = psutil.Process(suite.pid).children(recursive=True)
-    end(suite)
-    suite.wait(60)
-    until(lambda: not any(one.exists() for one in left), "a directory is left")
-    until(lambda: all(agent.state(one.pid) in {"Z", agent.GONE} for one in shells), "a remote shell is left")
-    assert [agent.state(one) for one in pids if agent.state(one) not in {"Z", agent.GONE}] == []
-
-
-def kill(suite: subprocess.Popen[bytes]) -> None:
-    """End a suite as nothing of its own can prevent."""
-    suite.kill()
-
-
-def kill_agents(suite: subprocess.Popen[bytes]) -> None:
-    """End the first process of each agent in the same way, and the suite after that."""
-    for one in psutil.Process(suite.pid).children():
-        if "-c" in one.cmdline():
-            one.kill()
-    suite.kill()
-
-
 @pytest.mark.parametrize("end", [kill, kill_agents, subprocess.Popen.terminate])
 def test_nothing_is_left_on_a_node(end: Callable[[subprocess.Popen[bytes]], None], tmp_path: Path) -> None:
     leaves_nothing("local", "n[1-2]", tmp_path, end)
@@ -179,7 +98,7 @@ def test_nothing_is_left_on_a_node(end: Callable[[subprocess.Popen[bytes]], None
 def test_an_agent_ends_when_the_suite_is_silent() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"first\nsecond")
-    assert list(agent._lines(reading, 0.01)) == [b"first"]
+    assert list(agent.lines_of(reading, 0.01)) == [b"first"]
     for one in (reading, writing):
         os.close(one)
 
@@ -192,14 +111,6 @@ def test_a_program_that_prints_before_the_agent_is_no_answer(tmp_path: Path, mon
     found.close()
 
 
-def shell(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
-    """A program of this name, in front of all others."""
-    (folder / "bin").mkdir()
-    (folder / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / "bin" / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
-
-
 # --- nodes that do not answer -------------------------------------------------------------------------------
 
 
@@ -210,12 +121,6 @@ def test_a_node_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytes
     assert done.returncode == 2
     reason = "the connection has ended: ssh: connect to host n1 port 22: Connection refused"
     assert done.stderr == f"trainspec-conformance: n1 does not answer: {reason}\n"
-
-
-def program(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """One call of the suite."""
-    words = [sys.executable, "-m", "trainspec_conformance", *arguments]
-    return subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize(
@@ -272,10 +177,8 @@ def test_a_node_that_is_lost_in_a_trial_is_an_error_and_comes_back(nodes: Nodes,
 
 
 def test_an_injection_that_a_node_does_not_allow_is_unsupported(nodes: Nodes, tmp_path: Path) -> None:
-    stack = placed()
-    stack = msgspec.structs.replace(stack, capabilities=(*stack.capabilities, "save-stages"))
-    result = run(nodes, tmp_path, stack, "disk-full")
-    assert (result.state, result.reason) == ("unsupported", "the agent of a node cannot do this: fill-disk, free-disk")
+    result = run(nodes, tmp_path, placed(), "killed-for-memory")
+    assert (result.state, result.reason) == ("unsupported", "the agent of a node cannot do this: kill-at-memory-limit")
 
 
 def test_more_nodes_than_there_are_is_unsupported(nodes: Nodes, tmp_path: Path) -> None:
@@ -318,14 +221,6 @@ def test_ranks_that_are_somewhere_else_fail(nodes: Nodes, tmp_path: Path, monkey
 # --- real ones ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Two nodes with an sshd each."""
-    with ssh_nodes(tmp_path) as (path, names):
-        monkeypatch.setenv("PATH", path)
-        yield names
-
-
 def test_labels_of_srun_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_LABELIO", "1")
     script = (
@@ -336,15 +231,6 @@ def test_labels_of_srun_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found.open()
     assert found["n1"].call("alive", pids=[os.getpid()]) == [os.getpid()]
     found.close()
-
-
-@pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Two nodes with a slurmd each."""
-    with slurm_nodes(tmp_path) as (variables, names):
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        yield names
 
 
 def judged(way: str, names: str, out: Path) -> None:

@@ -100,6 +100,14 @@ def test_the_demonstration_is_there() -> None:
     assert not [name for name in DEMO_SCENARIOS if lacking(stack, all_scenarios()[name])]
 
 
+@pytest.mark.parametrize(("action", "names"), [("stop", {"nan-gradient", "reported-steps"}), ("rollback", set())])
+def test_a_stack_that_stops_cannot_show_what_comes_after(action: str, names: set[str]) -> None:
+    stack = read(DEMO_STACK, StackDescriptor)
+    stack = changed(stack, claims=changed(stack.claims, nonfinite_action=action))
+    found = {name for name, one in all_scenarios().items() if "it stops at a gradient" in lacking(stack, one)}
+    assert found == names
+
+
 @pytest.mark.slow
 def test_a_stack_or_the_demonstration_is_named() -> None:
     for arguments in ((), ("--demo", str(HERE / "fake.yaml"))):

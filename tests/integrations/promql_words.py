@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -44,11 +45,11 @@ def words(expression: str) -> Words:
     return Words(frozenset(series), frozenset(labels))
 
 
-def promtool(*arguments: str, folder: Path = FOLDER) -> str:
+def promtool(*arguments: str, folder: Path = FOLDER, stdin: IO[bytes] | None = None) -> str:
     """Run promtool, or skip the test where there is none; its output."""
     program = shutil.which("promtool")
     if program is None:
         pytest.skip("promtool is not installed; `make promtool` says more")
-    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True, check=False, stdin=stdin)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -315,7 +315,7 @@ def test_shards_that_context_ranks_do_not_divide_are_refused_by_torchtitan() -> 
             {
                 "memory": {
                     "activation_policy": "none",
-                    "offload": [OFFLOAD, OFFLOAD | {"what": "parameters"}],
+                    "offload": [OFFLOAD, OFFLOAD | {"what": "parameters"}, OFFLOAD | {"what": "gradients"}],
                 }
             },
             {"training.enable_cpu_offload": True},

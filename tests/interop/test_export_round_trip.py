@@ -118,6 +118,16 @@ MAXTEXT_PLANS: dict[str, dict[str, Any]] = {
         },
     },
 }
+OPTIMIZER = {"what": "optimizer", "target": "host", "fraction": 1.0}
+STATE = [OPTIMIZER | {"what": what} for what in ("parameters", "gradients", "optimizer")]
+OFFLOADED: dict[str, list[dict[str, Any]]] = {
+    "megatron-lm": [OPTIMIZER],
+    "megatron-bridge": [OPTIMIZER],
+    "deepspeed": [OPTIMIZER],
+    "maxtext": [OPTIMIZER],
+    "torchtitan": STATE,
+}
+"""What a search leaves on the host for each program, where it can."""
 CASES = [(name, plan, changes) for name in PAIRS for plan, changes in PLANS.items()]
 CASES += [("torchtitan", plan, changes) for plan, changes in TORCHTITAN_PLANS.items()]
 
@@ -154,6 +164,56 @@ def test_a_plan_comes_back(name: str, plan: str, changes: dict[str, Any]) -> Non
     degrees = {key for key in said if key in {"parallelism.data", "parallelism.tensor", "parallelism.pipeline"}}
     degrees -= FROM_LAUNCHER.get(name, set())
     assert degrees | {"batch.global_sequences", "batch.micro_sequences", "precision.compute"} <= common
+
+
+def offloaded(name: str, entries: list[dict[str, Any]]) -> tuple[Any, str]:
+    """What the reader of a program makes of a written plan that offloads, and what the writer left out."""
+    own = {"parallelism.sharding": "optimizer"} if name.startswith("megatron") else {}
+    wanted = CLEAR | OWN.get(name, {}) | own | {"memory": {"activation_policy": "none", "offload": entries}}
+    exported = formats()[name].write(job(wanted))
+    facts = foreign.formats()[PAIRS[name]].read(ForeignText(exported.name, exported.text)).facts
+    return facts.get("memory", {}).get("offload"), "\n".join(exported.left_out)
+
+
+@pytest.mark.parametrize("name", OFFLOADED)
+def test_what_leaves_the_device_comes_back(name: str) -> None:
+    read, left_out = offloaded(name, OFFLOADED[name])
+    assert {entry["what"]: (entry["target"], entry["fraction"]) for entry in read} == {
+        entry["what"]: ("host", 1.0) for entry in OFFLOADED[name]
+    }
+    assert "memory.offload" not in left_out
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "megatron-bridge"])
+def test_a_share_of_the_optimizer_comes_back_from_megatron(name: str) -> None:
+    read, left_out = offloaded(name, [OPTIMIZER | {"fraction": 0.5, "overlapped": True}])
+    assert read == [OPTIMIZER | {"fraction": 0.5, "overlapped": True}]
+    assert "memory.offload" not in left_out
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("megatron-lm", [OPTIMIZER | {"what": "gradients"}]),
+        ("megatron-lm", [OPTIMIZER | {"target": "local-disk"}]),
+        ("maxtext", [OPTIMIZER | {"fraction": 0.5}]),
+        ("maxtext", [OPTIMIZER | {"what": "gradients"}]),
+        ("torchtitan", [entry | {"fraction": 0.5} for entry in STATE]),
+        ("torchtitan", [OPTIMIZER, OPTIMIZER | {"what": "parameters"}]),
+    ],
+)
+def test_what_a_program_cannot_move_is_named_by_its_key(name: str, entries: list[dict[str, Any]]) -> None:
+    read, left_out = offloaded(name, entries)
+    assert not read
+    assert "memory.offload" in left_out
+
+
+def test_megatron_moves_a_sharded_optimizer_only() -> None:
+    plan = MEGATRON_PLANS["copies"] | {"memory": {"activation_policy": "full", "offload": [OPTIMIZER]}}
+    exported = formats()["megatron-lm"].write(job(plan))
+    assert "offload" not in exported.text
+    assert "--recompute-granularity full" in exported.text
+    assert any("memory.offload[optimizer]" in note for note in exported.left_out)
 
 
 ACCELERATE_PLANS = {

@@ -59,8 +59,22 @@ def test_defaults_are_those_of_axolotl(pointer: tuple[str, ...], value: object) 
     assert pointer in fragment.defaults
 
 
-@pytest.mark.parametrize(("lines", "steps"), [(["max_steps: 100"], 3), (["max_steps: 101"], 4), ([], None)])
-def test_warm_up_without_a_setting_is_a_share_of_the_steps(lines: list[str], steps: int | None) -> None:
+@pytest.mark.parametrize(
+    ("lines", "steps"),
+    [
+        (["max_steps: 100"], 3),
+        (["max_steps: 132"], 3),
+        (["max_steps: 40"], 2),
+        (["max_steps: 20"], 0),
+        (["max_steps: 10000"], 100),
+        (["max_steps: 1000", "warmup_ratio: 0.0155"], 15),
+        (["max_steps: 10000", "warmup_ratio: 0.1"], 1000),
+        (["max_steps: 1000", "warmup_steps: 1"], 2),
+        (["max_steps: 1000", "warmup_steps: 0"], 0),
+        ([], None),
+    ],
+)
+def test_warm_up_is_that_of_axolotl(lines: list[str], steps: int | None) -> None:
     fragment = read("bf16: true", *lines)
     assert at(fragment, *RATE, "warmup_steps") == steps
     assert ("optimizer.learning_rate.warmup_steps" in unknown_keys(fragment)) == (steps is None)

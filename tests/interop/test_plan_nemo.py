@@ -483,3 +483,39 @@ def test_a_rate_of_megatron_bridge_is_kept_without_the_form_of_its_schedule() ->
     fragment = read_bridge(ForeignText("job.yaml", text + "  lr_warmup_iters: 100\n"))
     assert at(fragment, "optimizer", "learning_rate") == {"peak": 1e-4, "warmup_steps": 100}
     assert {"optimizer.learning_rate.kind", "optimizer.learning_rate.final"} <= unknown_keys(fragment)
+
+
+def test_samples_have_the_length_of_the_data() -> None:
+    fragment = nemo("data: {seq_length: 512}\n  global_batch_size: 64")
+    assert at(fragment, "model", "sequence_length") == 512
+    assert at(fragment, "batch", "global_tokens") == 64 * 512
+    assert at(nemo("data: {seq_length: null}"), "model", "sequence_length") == 2048
+
+
+def test_two_lengths_in_a_pipeline_leave_the_length_open() -> None:
+    fragment = nemo("data: {seq_length: 512}\n  pipeline_model_parallel_size: 2\n  global_batch_size: 64")
+    assert {"model.sequence_length"} <= unknown_keys(fragment)
+    assert at(fragment, "batch", "global_tokens") is None
+    same = nemo("data: {seq_length: 2048}\n  pipeline_model_parallel_size: 2")
+    assert at(same, "model", "sequence_length") == 2048
+
+
+def test_the_project_of_retro_replaces_batch_and_length() -> None:
+    sizes = "global_batch_size: 256\n  micro_batch_size: 4\n  seed: 7\n  data: {seq_length: 2048}"
+    fragment = nemo(f"{sizes}\n  retro: {{retro_project_dir: null}}", "precision: bf16\n  max_steps: 100")
+    assert {"model.sequence_length", "batch.global_sequences", "job.seed"} <= unknown_keys(fragment)
+    for key in (("batch", "accumulation_steps"), ("batch", "global_tokens"), ("job", "num_tokens")):
+        assert at(fragment, *key) is None
+    assert at(fragment, "job", "num_steps") == 100
+
+
+@pytest.mark.parametrize(("scheme", "is_open"), [("ptuning", True), ("none", False), ("lora", False)])
+def test_adapters_of_another_scheme_stay_open(scheme: str, *, is_open: bool) -> None:
+    fragment = nemo(f"peft: {{peft_scheme: {scheme}, lora_tuning: {{adapter_dim: 8}}}}")
+    assert ("lora" in unknown_keys(fragment)) is is_open
+
+
+def test_adapters_of_megatron_bridge_stay_open() -> None:
+    text = "peft:\n  dim: 8\nmodel:\n  tensor_model_parallel_size: 2\ntrain:\n  micro_batch_size: 1\n"
+    assert "lora" in unknown_keys(read_bridge(ForeignText("sft.yaml", text)))
+    assert "lora" not in unknown_keys(read_bridge(ForeignText("sft.yaml", text.removeprefix("peft:\n  dim: 8\n"))))

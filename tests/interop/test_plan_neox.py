@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from plan_files import at, remarks_of, unknown_keys
+from plan_files import at, how, remarks_of, unknown_keys
 
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
 from trainspec_validate.interop.readers.neox import read
@@ -206,6 +206,12 @@ def test_an_optimizer_of_bitsandbytes_stays_open() -> None:
     assert {"optimizer.name", "precision.optimizer_state"} <= unknown_keys(fragment)
 
 
+def test_adam_is_that_of_gpt_neox() -> None:
+    told = "FusedAdam with adam_w_mode, the default of EleutherAI/gpt-neox@ea7aefd8:megatron/training.py"
+    assert how(neox(FILE), "optimizer.name") == told
+    assert "optimizer.name" in unknown_keys(neox(FILE.replace('"gas"', '"use-mup": true, "gas"')))
+
+
 def test_the_size_of_a_bucket_is_open_with_the_format_of_the_reduction() -> None:
     text = FILE.replace('"fp16": {"enabled": true, "loss_scale": 0}', '"precision": "half"')
     text = text.replace('{"stage": 1}', '{"stage": 1, "reduce_bucket_size": 1000}')
@@ -219,3 +225,12 @@ def test_a_reduction_in_fp32_leaves_the_size_of_its_buckets_open() -> None:
     fragment = neox(text.replace('"gas"', '"fp32_allreduce": true, "gas"'))
     assert at(fragment, "precision", "reduction") == "fp32"
     assert "communication.bucket_bytes" in unknown_keys(fragment)
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"), [("dpo", 32), ("rm", 32), ("normal", 16), ("kto", 16), ("reinforce", 16), ("a_later_one", None)]
+)
+def test_a_sample_of_pairs_is_two_sequences(word: str, wanted: int | None) -> None:
+    fragment = neox(FILE.replace('"train-iters"', f'"train_impl": "{word}", "train-iters"'))
+    assert at(fragment, "batch", "micro_sequences") == wanted
+    assert ("batch.micro_sequences" in unknown_keys(fragment)) is (wanted is None)

@@ -316,3 +316,16 @@ def test_the_end_of_a_command_is_seen_where_another_thread_takes_signals() -> No
         [sys.executable, "-c", WITH_A_THREAD], capture_output=True, text=True, timeout=300, check=True
     )
     assert done.stdout == "0\n"
+
+
+@pytest.mark.parametrize("run", ["link", "link/r"])
+def test_a_run_is_recorded_in_a_directory_behind_a_link(run: str, tmp_path: Path) -> None:
+    """Directories of runs are often links to another file system; the recorder writes where it is asked to."""
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    elsewhere.mkdir()
+    (work / "link").symlink_to(elsewhere)
+    code, _, told = launched("--run", run, "--", PYTHON, "-c", TRAIN, cwd=work, TRAINSPEC_NODE_SAMPLER="none")
+    assert (code, told) == (0, "")
+    folder = elsewhere / "r" if run.endswith("r") else elsewhere
+    assert {"job.0.jsonl", "rank-000000.0.jsonl"} <= {path.name for path in folder.iterdir()}

@@ -9,7 +9,7 @@ import pytest
 from predicted_documents import EXAMPLES, checkpoint, cluster, places, plan, violations
 
 from trainspec_validate.performance.derived.cluster import capacity_bytes
-from trainspec_validate.rules import NotApplicable
+from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved
 
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
 POLICY = ("memory", "activation_policy")
@@ -48,8 +48,13 @@ def test_the_finding_shows_the_parts_and_a_change_that_fits() -> None:
 
 def test_the_change_that_is_named_does_fit() -> None:
     (found,) = violations("TS-MEM-020", plan(micro(8, "selective")), cluster())
-    assert found.help.startswith("set micro_sequences: 4 and accumulation_steps: 32: ")
-    assert places("TS-MEM-020", plan(micro(4, "selective")), cluster()) == []
+    assert found.help.startswith("set activation_policy: full: ")
+    assert places("TS-MEM-020", plan(micro(8, "full")), cluster()) == []
+
+
+def test_a_plan_that_fits_by_the_lean_reading_alone_is_not_covered() -> None:
+    with pytest.raises(Uncovered, match=r"is predicted to need 128.1 GB of the 85.52 GB of a rank, and 66.04 GB if"):
+        violations("TS-MEM-020", plan(micro(4, "selective")), cluster())
 
 
 def test_inputs_of_layers_on_the_host_are_counted_with_recomputation() -> None:
@@ -66,11 +71,14 @@ def test_tokens_may_be_divided_over_the_tensor_ranks_where_the_plan_does_not_say
     """Llama 3 405B on 16,384 accelerators, of which nothing says whether sequence parallelism was in use."""
     machine = cluster(path=EXAMPLES / "clusters" / "meta-llama3-24k.yaml")
     found = {}
-    for stated in (None, True, False):
-        keys = {"schedule": "1f1b"} if stated is None else {"schedule": "1f1b", "sequence": stated}
+    for stated in (True, False):
+        keys = {"schedule": "1f1b", "sequence": stated}
         document = plan({"parallelism": keys}, path=EXAMPLES / "plans" / "llama3-405b-16384.yaml")
         found[stated] = violations("TS-MEM-020", document, machine)
-    assert (found[None], found[True]) == ([], [])
+    open_plan = plan({"parallelism": {"schedule": "1f1b"}}, path=EXAMPLES / "plans" / "llama3-405b-16384.yaml")
+    with pytest.raises(Unresolved, match=r"needs 73.83 GB where they do and 186.3 GB where they do not"):
+        violations("TS-MEM-020", open_plan, machine)
+    assert found[True] == []
     (one,) = found[False]
     assert one.help.startswith("set ")
 
@@ -148,7 +156,7 @@ def test_endless_pipelines_are_not_added_up(requirement: str) -> None:
 
 
 def test_plans_that_are_not_predicted_keep_their_peak() -> None:
-    with pytest.raises(NotApplicable, match="shape"):
+    with pytest.raises(NotApplicable, match="of the family other"):
         violations("TS-MEM-021", plan({"model": {"family": "other"}}))
     with pytest.raises(NotApplicable, match="do not multiply"):
         violations("TS-MEM-021", plan({"parallelism": {"num_accelerators": 64}}))
@@ -286,10 +294,11 @@ LLAMA_405B = {
 
 
 @pytest.mark.parametrize("stated", [None, 80e9, 85.520809984e9])
-def test_a_published_job_without_checkpointing_fits(stated: float | None) -> None:
+def test_a_published_job_without_checkpointing_is_no_finding(stated: float | None) -> None:
     nodes = {"num_nodes": 2048, "num_accelerators": 16384}
     group = {"name": "compute", "num_nodes": 2048, "accelerator": {"memory_bytes": stated}}
-    assert places("TS-MEM-020", plan(LLAMA_405B), cluster({**nodes, "node_groups": [group]})) == []
+    with pytest.raises(Uncovered, match=r"is predicted to need 91.03 GB of the 85.52 GB of a rank, and 81.28 GB if"):
+        violations("TS-MEM-020", plan(LLAMA_405B), cluster({**nodes, "node_groups": [group]}))
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_documents_that_contradict_themselves_are_not_predicted() -> None:
         prediction_of(plan({"batch": {"accumulation_steps": 1}}), cluster())
     with pytest.raises(NotApplicable, match="do not multiply"):
         prediction_of(plan({"parallelism": {"num_accelerators": 64}}), cluster())
-    with pytest.raises(NotApplicable, match="shape"):
+    with pytest.raises(NotApplicable, match="of the family other"):
         prediction_of(plan({"model": {"family": "other"}}), cluster())
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from click.testing import CliRunner
 from reading import read_text
 
+from trainspec_validate.cli.validate import command
 from trainspec_validate.model.xids import xid, xids
-from trainspec_validate.telemetry.formats.kernel_log import device_error, pci_address
+from trainspec_validate.telemetry.formats.kernel_log import device_error
+from trainspec_validate.telemetry.formats.machine_errors import pci_address
 
 GPU = "GPU-979426f2-893a-7cbb-c4cf-81472f89a462"
 # akash-network/support issue 209.
@@ -155,3 +160,33 @@ def test_the_table_of_xids() -> None:
     assert xid("xid:31") is not None
     assert xid("xid:") is xid("31") is xid("xid:-1") is None
     assert pci_address("00000000:CB:00.0") == "0000:cb:00"
+
+
+XID = "2026-05-01T11:00:00,1+00:00 node1 kernel: NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus.\n"
+KILLED = "[12.5] Out of memory: Killed process 4242 (python) total-vm:123456kB, anon-rss:12345kB\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (KILLED, "the kernel killed process 4242 (python): out of memory"),
+        (KILLED * 3, "the kernel killed process 4242 (python): out of memory (3 times)"),
+        (
+            "[12.5] Memory cgroup out of memory: Kill process 7 (pt_main_thread) score 991 or sacrifice child\n",
+            "the kernel killed process 7 (pt_main_thread): memory cgroup out of memory",
+        ),
+        (
+            "[12.5] pcieport 0000:80:01.1: AER: Uncorrected (Fatal) error received: 0000:81:00.0\n",
+            "the kernel reports pcie:fatal of 0000:81:00: AER: Uncorrected (Fatal) error received: 0000:81:00.0",
+        ),
+        ("[12.5] EDAC MC0: 1 CE memory read error on DIMM_A1 (channel:0 slot:0)\n", None),
+    ],
+)
+def test_kills_and_errors_of_the_machine_are_incidents(lines: str, words: str | None, tmp_path: Path) -> None:
+    """The last line of the report, which a pipeline prints, does not read as if nothing happened."""
+    path = tmp_path / "dmesg.log"
+    path.write_text(XID + lines, encoding="utf-8")
+    output = CliRunner().invoke(command, [str(path), "--format", "full"]).output
+    assert (words or "device error: xid:79") in output
+    number = "1 incident" if words is None else "2 incidents"
+    assert output.splitlines()[-1].startswith(f"no findings, but the streams state {number}: ")

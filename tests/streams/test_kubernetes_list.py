@@ -198,17 +198,84 @@ def test_the_attempts_of_a_job_of_several_pods_are_unknown() -> None:
     assert shown(read_text(listed(*pods))) == ["100 0 fault.detected process kubernetes:Error"] * 2
 
 
-def test_a_pod_that_was_preempted() -> None:
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": "default-scheduler: preempting to accommodate a higher priority pod",
-        "lastTransitionTime": time(500),
-    }
-    found = read_text(listed(pod(status={"phase": "Failed", "conditions": [condition]})))
-    assert shown(found) == ["500 0 fault.detected process kubernetes:PreemptionByScheduler"]
+def disrupted(code: str, words: str, at: int = 500, **more: Any) -> dict[str, Any]:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": code, "message": words}
+    return {"phase": "Failed", "conditions": [condition | {"lastTransitionTime": time(at)}], **more}
+
+
+BY_SCHEDULER = disrupted("PreemptionByScheduler", "koord-scheduler: preempting to accommodate higher priority pods")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (BY_SCHEDULER, "preempted"),
+        (disrupted("EvictionByEvictionAPI", "Eviction API: evicting"), "operator"),
+        (
+            disrupted(
+                "TerminationByKubelet",
+                "Pod was preempted by Kubelet to accommodate a critical pod.",
+                reason="Preempting",
+                message="Preempted in order to admit critical pod",
+            ),
+            "preempted",
+        ),
+    ],
+)
+def test_a_pod_that_was_stopped_has_no_fault(status: dict[str, Any], reason: str) -> None:
+    assert shown(read_text(listed(pod(status=status)))) == [f"500 0 attempt.end {reason}"]
+    assert shown(read_text(listed(pod(restarts=2, status=status)))) == [f"500 2 attempt.end {reason}"]
+    killed = read_text(listed(pod(state=terminated(137, "Error", 10, 530), status=status)))
+    assert shown(killed) == ["10 0 attempt.start", f"530 0 attempt.end {reason}"]
+    asked = read_text(listed(pod(state=terminated(0, "Completed", 10, 510), status=status)))
+    assert shown(asked)[-1] == f"510 0 attempt.end {reason}"
+
+
+def test_an_execution_that_failed_before_a_preemption_is_a_fault() -> None:
+    found = read_text(
+        listed(
+            pod(
+                restarts=1,
+                last=terminated(1, "Error", 10, 100),
+                state=terminated(143, "Error", 110, 505),
+                status=BY_SCHEDULER,
+            )
+        )
+    )
+    assert shown(found) == [
+        "10 0 attempt.start",
+        "100 0 fault.detected process kubernetes:Error",
+        "100 0 attempt.end fault",
+        "110 1 attempt.start",
+        "505 1 attempt.end preempted",
+    ]
+
+
+@pytest.mark.parametrize("reason", ["TerminationByKubelet", "DeletionByTaintManager", "DeletionByPodGC"])
+def test_a_pod_that_its_node_lost_has_a_fault(reason: str) -> None:
+    found = read_text(listed(pod(status=disrupted(reason, "The node was low on resource: memory."))))
+    assert shown(found) == [f"500 0 fault.detected process kubernetes:{reason}"]
     assert found.events[0].a["train.fault.domain"] == "infrastructure"
+
+
+def test_pods_that_are_preempted_together_end_one_attempt() -> None:
+    pods = [pod(f"train-{n}", state=terminated(137, "Error", 10, 530 + n), status=BY_SCHEDULER) for n in (0, 1)]
+    found = read_text(listed(*pods, pod("train-2", state=terminated(1, "Error", 600, 700))))
+    assert shown(found) == ["500 0 attempt.end preempted", "700 1 fault.detected process kubernetes:Error"]
+    assert found.lost["meaning", "attempt"] == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "kind"),
+    [
+        ("Preempted", "Preempted by pod 1f6e on node n1", "Pod"),
+        ("Preempting", "Preempted in order to admit critical pod", "Pod"),
+        ("Preempted", "Preempted to accommodate a workload (UID: 2d, JobUID: 5e) due to prioritization", "Workload"),
+        ("Stopped", "Preempted to accommodate a workload (UID: 2d, JobUID: 5e) due to reclamation", "JobSet"),
+    ],
+)
+def test_events_of_a_preemption_end_an_attempt(reason: str, message: str, kind: str) -> None:
+    assert shown(read_text(listed(event(reason, message, kind)))) == ["60 0 attempt.end preempted"]
 
 
 def test_an_eviction_without_a_time_is_said() -> None:

@@ -116,6 +116,26 @@ def test_one_update_is_told_of_once() -> None:
     assert len(judged("TS-TEL-042", view(stream))) == 1
 
 
+@pytest.mark.parametrize("value", [1.5, "NaN"])
+def test_a_job_that_stops_at_a_gradient_skips_none(value: float | str) -> None:
+    """The gradient is reported, and the counters are written once more at the end."""
+    stream = skipping([0, 0], [1.5, 1.4]).event(25, "nonfinite.detected", {"train.nonfinite.where": "gradient"})
+    stream.sample(30, {"train.loss.mean{train.loss.name=total}": value}, step=3)
+    stream.sample(31, {SKIPPED: 0}, step=3)
+    assert refused("TS-TEL-042", view(stream)).startswith("no step with a loss or gradient")
+    stream.sample(40, {SKIPPED: 0, "train.gradient.norm": "NaN"}, step=4).sample(50, {SKIPPED: 0}, step=5)
+    assert messages("TS-TEL-042", view(stream))
+
+
+@pytest.mark.parametrize(("counts", "num"), [([1, 2, 1, 2, 3], 0), ([1, 2, 2, 3, 4], 1), ([1, 2, 3, 4, 5], 1)])
+def test_a_job_that_restores_an_older_state_skips_none(counts: list[int], num: int) -> None:
+    stream = Stream()
+    for place, count in enumerate(counts, start=1):
+        stream.sample(10 * place, {SKIPPED: 0, "train.step.count": count}, step=count)
+    stream.event(25, "nonfinite.detected", {"train.nonfinite.where": "gradient"})
+    assert len(judged("TS-TEL-042", view(stream))) == num if num else refused("TS-TEL-042", view(stream))
+
+
 def test_a_value_of_the_weights_is_no_skipped_update() -> None:
     stream = skipping([0, 0, 0], [1.5, 1.4, 1.3]).event(25, "nonfinite.detected", {"train.nonfinite.where": "weights"})
     assert refused("TS-TEL-042", view(stream)).startswith("no step with")

@@ -147,10 +147,23 @@ def test_a_deleted_checkpoint_is_not_passed_over() -> None:
     assert places("TS-REC-006", first, Stream(1, 100).started(101, step=0)) == []
 
 
-def test_a_checkpoint_that_was_committed_after_its_fault() -> None:
-    first = trained(3).fault(95).recovery(96).save(94, 3, persist=4)
+def test_a_checkpoint_whose_save_began_after_its_fault() -> None:
+    first = trained(3).fault(95).recovery(96).save(97, 3, persist=4)
     assert places("TS-REC-006", first, goes_on(110, 3, 5)) == [(1, 4)]
+    assert messages("TS-REC-006", first, goes_on(110, 3, 5)) == [
+        "checkpoint 'c-3' is restored, but its save began 2 s after the fault 'f-1' was detected"
+    ]
     assert places("TS-REC-006", stopped(3, 2), goes_on(110, 2, 5)) == []
+
+
+def test_state_from_before_a_fault_may_be_committed_after_it() -> None:
+    first = trained(3).fault(95).recovery(96).save(94, 3, persist=4)
+    assert places("TS-REC-006", first, goes_on(110, 3, 5)) == []
+
+
+def test_a_restore_from_peers_is_no_start_from_nothing() -> None:
+    peers = Stream(1, 110).started(111, step=3).restore(112, 113, 3, "peers")
+    assert places("TS-REC-006", stopped(3, 2), peers) == []
 
 
 def test_the_first_update_follows_the_restored_one() -> None:

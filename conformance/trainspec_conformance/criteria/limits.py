@@ -13,21 +13,25 @@ from trainspec_validate.documents.types.scenario import Criterion
 from trainspec_validate.documents.types.trace import Decision, Restore, StepDone
 from trainspec_validate.model.units import counted
 
+SLACK = 2
+"""Restarts beyond the declared ones: a first attempt that reaches no step, and one that starts before the last is
+counted."""
+
 
 @check("gives-up")
 def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """A job that makes no progress stops by itself, with an end that says so and a status other than 0.
 
-    At most `max_restarts_without_progress` and two more attempts in a row reach no new step.
+    At most `max_restarts_without_progress` and two more restarts in a row reach no new optimizer step.
     """
     attempts = {record.attempt for _, record in case.trial.of(Restore)}
     if not attempts:
         raise CannotJudgeError("no rank reported the state that it resumed from")
-    limit = case.claims.max_restarts_without_progress + 2
-    """The first attempt, the restarts that are allowed, and the one during which the count is complete."""
+    declared = case.claims.max_restarts_without_progress
     barren = _barren_attempts(case)
-    if barren > limit:
-        yield Problem(f"{counted(barren, 'attempt')} in a row reached no new optimizer step, {limit} are declared")
+    if barren > declared + SLACK:
+        told = f"{declared} are declared, and {SLACK} more are allowed"
+        yield Problem(f"{counted(barren, 'restart')} in a row reached no new optimizer step; {told}")
     ends = [record for _, record in case.trial.ends()]
     if not any(record.reason == "crash-loop" for record in ends):
         yield Problem("no process reported an end as a crash loop")
@@ -39,7 +43,7 @@ def gives_up(case: Case, criterion: Criterion) -> Iterator[Problem]:
 
 
 def _barren_attempts(case: Case) -> int:
-    """Attempts in a row, at most, that reached no new update."""
+    """Restarts in a row, at most, that reached no new optimizer step; a first attempt without a step is one more."""
     reached: dict[int, int] = {record.attempt: 0 for _, record in case.trial.of(Restore)}
     for _, step in case.trial.of(StepDone):
         reached[step.attempt] = max(reached.get(step.attempt, 0), step.step)

@@ -67,7 +67,10 @@ def steps_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     """Optimizer steps that are counted are those that were applied; those that were skipped are counted as such."""
     planted = [one for one in case.scenario.job.faults if one.kind == "nan-gradient"]
     skipped = {record.step for _, record in case.trial.of(StepDone) if record.skipped}
-    if len(skipped) < len(planted):
+    if case.claims.nonfinite_action != "skip-step":
+        message = "not judged: the count of skipped steps, as the stack declares that it skips none"
+        yield Problem(message, is_remark=True)
+    elif len(skipped) < len(planted):
         raise CannotJudgeError(
             f"{counted(len(planted), 'step', 'were')} to be skipped, the trace has {len(skipped)} that were"
         )

@@ -126,7 +126,7 @@ class RecordedTrainer(Trainer):  # type: ignore[misc]
 
     def _loaded(self, state_dict: dict[str, Any], checkpoint_id: str, *args: Any, **options: Any) -> Any:
         call = partial(self._load, state_dict, checkpoint_id, *args, **options)
-        step = re.fullmatch(r"step-(\d+)", Path(checkpoint_id).name)
+        step = re.fullmatch(r"step-([0-9]+)", Path(checkpoint_id).name)
         if STATE not in state_dict or step is None:
             return call()
         with restoring(self.recorded, checkpoint_id, int(step[1])):

@@ -31,6 +31,19 @@ class Metric(NamedTuple):
     """Whether infinite and not-a-number values are allowed."""
 
 
+class Exposed(NamedTuple):
+    """How Prometheus names one metric."""
+
+    name: str
+    """Series of plain values."""
+    type: str
+    """`counter` or `gauge`, the type of plain values."""
+    histogram: str
+    """Base of the series of a histogram."""
+    help: str
+    """Title of the metric, as a sentence."""
+
+
 class Event(NamedTuple):
     """One event; its time is a property of the record."""
 

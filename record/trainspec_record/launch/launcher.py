@@ -9,18 +9,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainspec_record import printing
 from trainspec_record.begin import DOCUMENTS, SAMPLER
 from trainspec_record.identity import DEFAULT_DIRECTORY, VARIABLE, identity
 from trainspec_record.launch.child import NOT_EXECUTABLE, NOT_FOUND, end_as, run_child
 from trainspec_record.launch.exported import Exported, export, read_exported
-from trainspec_record.launch.processes import TORCHRUN, Processes, processes
+from trainspec_record.launch.processes import TORCHRUN, Processes, processes, starts_on_all_hosts
 from trainspec_record.launch.shell import filled
 from trainspec_record.redaction import REDACT, read_key
 from trainspec_record.values import name as plain_name
+
+if TYPE_CHECKING:
+    from trainspec_record.endpoint.serve import Address
 
 MEETING = ("--standalone", "--master-", "--node-rank", "--rdzv-")
 """Options that say how the nodes of torchrun find each other."""
@@ -41,6 +45,7 @@ class Wishes(NamedTuple):
     redact: Path | None = None
     wants_agent: bool = False
     is_dry: bool = False
+    metrics_address: Address | None = None
 
 
 class Start(NamedTuple):
@@ -67,7 +72,9 @@ def launch(wishes: Wishes, environment: Mapping[str, str]) -> int:
         lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(start.changes.items())]
         printing.emit("\n".join([*lines, shlex.join(start.words)]) + "\n")
         return 0
-    return _run(start, {**environment, **start.changes}, wants_agent=wishes.wants_agent)
+    whole = {**environment, **start.changes}
+    with _endpoint(wishes.metrics_address, start.words, whole):
+        return _run(start, whole, wants_agent=wishes.wants_agent)
 
 
 def prepare(wishes: Wishes, environment: Mapping[str, str]) -> Start:
@@ -224,6 +231,17 @@ def _run(start: Start, environment: Mapping[str, str], *, wants_agent: bool) -> 
         if agent is not None:
             _stop(agent)
     return end_as(status)
+
+
+def _endpoint(
+    address: Address | None, words: Sequence[str], environment: Mapping[str, str]
+) -> AbstractContextManager[None]:
+    """Serves the run while a block lasts, where an address is given."""
+    if address is None:
+        return nullcontext()
+    from trainspec_record.endpoint.serve import endpoint  # noqa: PLC0415 - nothing is loaded where nothing is served
+
+    return endpoint(address, environment, all_hosts=starts_on_all_hosts(words))
 
 
 def _why_not_writable(folder: Path) -> str:

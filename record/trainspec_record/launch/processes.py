@@ -35,6 +35,8 @@ KINDS = (
         per_node=("-ppn", "-npernode", "--npernode"),
     ),
 )
+FOR_ALL_HOSTS = frozenset({"deepspeed", "srun", "mpirun"})
+"""Kinds that start processes on all hosts from one; the others are started on each."""
 PYTHON_ENDS, TORCHRUN_ENDS = ("-c", "-m"), ("-m", "--module")
 """Options of Python and of torchrun after which comes the training program."""
 
@@ -78,6 +80,17 @@ def processes(words: Sequence[str]) -> Processes | None:
         elif found is not None and word.startswith("-"):
             _note(found, words, place)
     return found
+
+
+def starts_on_all_hosts(words: Sequence[str]) -> bool:
+    """Whether one launcher before the training program starts the ranks of all hosts, so that it runs once.
+
+    >>> starts_on_all_hosts(["srun", "torchrun", "train.py"]), starts_on_all_hosts(["torchrun", "train.py"])
+    (True, False)
+    """
+    last = processes(words)
+    names = {PurePath(word).name for word in words[: last.place + 1]} if last is not None else set()
+    return any(names & set(kind.words) for kind in KINDS if kind.name in FOR_ALL_HOSTS)
 
 
 def _ends(words: Sequence[str], place: int, found: Processes | None) -> bool:

@@ -11,8 +11,8 @@ from trainspec_record.node.source import Reading, Source, read_text, whole
 
 MEMORY = "system.memory.utilization"
 PRESSURE = "train.host.memory.pressure"
-_WAITED = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
-_KIB = re.compile(r"^(\w+):\s+(\d+)", re.MULTILINE)
+_WAITED = re.compile(r"^some .*total=([0-9]+)", re.MULTILINE)
+_KIB = re.compile(r"^(\w+):\s+([0-9]+)", re.MULTILINE)
 
 
 def host_source(root: Path, seconds: Callable[[], float] = time.monotonic) -> Source:

@@ -20,18 +20,18 @@ _INDEX = 1
 _RESUME = "resume from a checkpoint whose parts agree"
 _LOOK = "look for a file of another save, unless the optimizer was made anew or optimizer steps were skipped"
 _LOOK_AHEAD = "look for a file of another save, unless the optimizer was kept from an earlier training"
-_RANDOM = re.compile(r"^random_states_\d{1,7}\.pkl$")
-_OF_ACCELERATE = re.compile(r"^scheduler(?P<number>_\d{1,4})?\.bin$")
-_OPTIMIZER_OF_ACCELERATE = re.compile(r"^optimizer(?:_\d{1,4})?\.bin$")
+_RANDOM = re.compile(r"^random_states_[0-9]{1,7}\.pkl$")
+_OF_ACCELERATE = re.compile(r"^scheduler(?P<number>_[0-9]{1,4})?\.bin$")
+_OPTIMIZER_OF_ACCELERATE = re.compile(r"^optimizer(?:_[0-9]{1,4})?\.bin$")
 _FEW = 4
 """Optimizer steps for each epoch at least, where a schedule counts epochs."""
-_RANK = re.compile(r"(?:^|/)(?:mp_rank|tp_rank)_[\d_a-z]+/(?P<name>[^/]+)$")
-_OF_DEEPSPEED = re.compile(r"(?:^|/)[^/]*_mp_rank_\d+_optim_states\.pt$")
-_MODEL = re.compile(r"(?:^|/)(?:zero_pp_rank_\d+_)?mp_rank_\d+(?:_\d+)?_model_states\.pt$")
+_RANK = re.compile(r"(?:^|/)(?:mp_rank|tp_rank)_[0-9_a-z]+/(?P<name>[^/]+)$")
+_OF_DEEPSPEED = re.compile(r"(?:^|/)[^/]*_mp_rank_[0-9]+_optim_states\.pt$")
+_MODEL = re.compile(r"(?:^|/)(?:zero_pp_rank_[0-9]+_)?mp_rank_[0-9]+(?:_[0-9]+)?_model_states\.pt$")
 _SINCE = (1, 6)
 """Version of Lightning whose `global_step` is what its loops count:
 https://github.com/Lightning-AI/pytorch-lightning/pull/11805."""
-_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 
 def compare_parts(checkpoint: Checkpoint) -> None:

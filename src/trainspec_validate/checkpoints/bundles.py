@@ -15,14 +15,14 @@ INDEX = ".index"
 GRAPH = ".meta"
 STAGING = "_temp"
 """Name, after the prefix, of the directory that TensorFlow gathers shards in."""
-_DATA = re.compile(r"^(?P<prefix>.+)\.data-(?P<number>\d{5})-of-(?P<total>\d{5})$")
+_DATA = re.compile(r"^(?P<prefix>.+)\.data-(?P<number>[0-9]{5})-of-(?P<total>[0-9]{5})$")
 _STEP = re.compile(r"(?:^|[-_.])(?P<step>[0-9]{1,12})(?:\.ckpt)?$")
-_METRIC = re.compile(r"(?:^|[^\d.])\d+\.\d+(?:\.ckpt)?$", re.ASCII)
+_METRIC = re.compile(r"(?:^|[^0-9.])[0-9]+\.[0-9]+(?:\.ckpt)?$", re.ASCII)
 """A metric at the end of a name, such as `val_loss=0.32`."""
 _LIGHTNING = re.compile(r"(?:^|[-_])step=(?P<step>[0-9]{1,12})(?:-v[0-9]+)?\.ckpt$")
 """Lightning writes one file a save: https://lightning.ai/docs/pytorch/stable/common/checkpointing_basic.html"""
-_LIGHTNING_LAST = re.compile(r"^last(?:-v\d+)?\.ckpt$")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_LIGHTNING_LAST = re.compile(r"^last(?:-v[0-9]+)?\.ckpt$")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _LIGHTNING_SUFFIX = ".ckpt"
 _LIGHTNING_KEY = b"pytorch-lightning_version"
 """Third key of a state of Lightning, in the first entry of its container."""
@@ -39,7 +39,7 @@ _SAVE_OTHERWISE = re.compile(rf"{_WORD}(?:\.(?!bin$)[a-z]\w{{0,9}})?$", re.IGNOR
 """The same under any other end of a name, where the file begins as one of `torch.save`."""
 _OF_A_SAVE = re.compile(
     r"(?:^|[-_.])(?:checkpoint|ckpt|epoch|iter(?:ation)?|model|net(?:work)?|snapshot|state|step|weights"
-    r"|best|final|last|latest)(?=[-_.=\d]|$)|^\d{1,12}(?=\.|$)",
+    r"|best|final|last|latest)(?=[-_.=0-9]|$)|^[0-9]{1,12}(?=\.|$)",
     re.IGNORECASE,
 )
 _KERAS = re.compile(

@@ -14,7 +14,7 @@ from trainspec_validate.checkpoints.save_names import STEP_NAME, is_set_aside, s
 from trainspec_validate.checkpoints.saves import Saved, in_order, is_torch, newest_first, states_of
 from trainspec_validate.checkpoints.tree import fact_of
 
-_PLAIN = re.compile(r"^[A-Za-z]*[-_]?\d+$", re.ASCII)
+_PLAIN = re.compile(r"^[A-Za-z]*[-_]?[0-9]+$", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

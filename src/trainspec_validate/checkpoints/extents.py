@@ -10,6 +10,7 @@ from typing import Any, Final
 from trainspec_validate.checkpoints.pickle_values import Inert, Name, Pairs, Skipped
 from trainspec_validate.checkpoints.tiles import shown, volume
 from trainspec_validate.checkpoints.view import is_count
+from trainspec_validate.system.digits import is_digits
 
 ELEMENT_BYTES: Final = {
     **dict.fromkeys(
@@ -40,7 +41,7 @@ _SHOWN: Final = 3
 _WITHOUT_SETTER: Final = frozenset(Name("collections", name) for name in ("Counter", "OrderedDict", "defaultdict"))
 """Classes whose objects take a mapping for their state, or a pair of one and of slots: pickle.py, load_build."""
 _SCALARS: Final = frozenset({"numpy.core.multiarray", "numpy._core.multiarray"})
-_OBJECTS: Final = re.compile(r"[|<>=]?O\d{0,2}|object_?")
+_OBJECTS: Final = re.compile(r"[|<>=]?O[0-9]{0,2}|object_?")
 """Types of objects of Python, as a type of NumPy is written."""
 
 
@@ -183,7 +184,7 @@ def _item_bytes(dtype: Any) -> int | None:
     if not isinstance(word, str) or word[:1] not in {"f", "i", "u", "b", "c"}:
         return None
     digits = word[1:]
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
+    return int(digits) if is_digits(digits) and len(digits) <= _MOST_DIGITS else None
 
 
 def _num_bytes(data: Any) -> int | None:

@@ -17,11 +17,11 @@ from trainspec_validate.checkpoints.save_names import WORDS, counts_in
 _STATE = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".safetensors")
 _FURTHER = ".json"
 _RANK = re.compile(
-    r"\d{1,7}[-_]of[-_]\d{1,7}|(?:(?<=^)|(?<=[-_.]))(?:(?:global|local|mp|tp|pp|dp|world)[-_])?(?:rank|shard|size)[-_]?\d{1,7}",
+    r"[0-9]{1,7}[-_]of[-_][0-9]{1,7}|(?:(?<=^)|(?<=[-_.]))(?:(?:global|local|mp|tp|pp|dp|world)[-_])?(?:rank|shard|size)[-_]?[0-9]{1,7}",
     re.ASCII,
 )
 _SLOT = re.compile(r"(?:^|[-_.])(?P<word>latest|last|best|final)(?=[-_.]|$)", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\d.])\d{1,12}(?![\d.])", re.ASCII)
+_NUMBER = re.compile(r"(?<![0-9.])[0-9]{1,12}(?![0-9.])", re.ASCII)
 _WORD = re.compile(r"[a-z]+")
 _MODELS = frozenset({"model", "weights", "net"})
 _GENERATORS = frozenset({"g", "gen", "generator", "netg"})

@@ -9,7 +9,7 @@ from trainspec_validate.checkpoints.content import STATE_SUFFIXES, UNJUDGED
 from trainspec_validate.checkpoints.view import MANIFEST_NAME
 from trainspec_validate.system.packings import PACKINGS, is_archive
 
-_BACKUP = re.compile(r"(?:[._-](?:backup|bak|copy|old|orig|part|partial|prev|save|tmp)\d*|\.\d{1,3}|~)+$")
+_BACKUP = re.compile(r"(?:[._-](?:backup|bak|copy|old|orig|part|partial|prev|save|tmp)[0-9]*|\.[0-9]{1,3}|~)+$")
 """Ends of names of what is kept next to a file."""
 _ARRAYS = {".zarray", "zarr.json"}
 _ORBAX = ("_CHECKPOINT_METADATA", "manifest.ocdbt")
@@ -29,7 +29,7 @@ REMEDIES = {
     **{STATE.format(kind): _SAVE for kind in UNJUDGED},
 }
 """Action by which an entry that cannot be judged when it is named is judged."""
-_BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?\d{1,12})?", re.IGNORECASE)
+_BARE = re.compile(r"(?:checkpoint|ckpt|model|params|state|weights)(?:[-_]?[0-9]{1,12})?", re.IGNORECASE)
 
 
 def left_out(name: str) -> str:

@@ -28,11 +28,11 @@ _NEEDED = re.compile(
 )
 """Files in JSON or YAML without which loaders build no model, or find no shard, and which no evaluation adds."""
 _RANK = re.compile(
-    r"(?<![A-Za-z])(?P<word>(?:[a-z]+_)?rank|(?:[a-z]+_)?states?|world_size|shard|part|[tdpc]p|sdp|ep|exp|of)(?P<sign>[-_.]?)\d{1,7}|"
-    r"__\d{1,7}_(?=\d{1,7}\.distcp)",
+    r"(?<![A-Za-z])(?P<word>(?:[a-z]+_)?rank|(?:[a-z]+_)?states?|world_size|shard|part|[tdpc]p|sdp|ep|exp|of)(?P<sign>[-_.]?)[0-9]{1,7}|"
+    r"__[0-9]{1,7}_(?=[0-9]{1,7}\.distcp)",
     re.ASCII,
 )
-_RANDOM_STATE = re.compile(r"(?:^|/)(?:rng_state|random_states)_(?P<rank>\d{1,7})\.(?:pth|pkl)$", re.ASCII)
+_RANDOM_STATE = re.compile(r"(?:^|/)(?:rng_state|random_states)_(?P<rank>[0-9]{1,7})\.(?:pth|pkl)$", re.ASCII)
 _SIZES = ("world_size", "num_ranks", "num_processes", "args.world_size")
 """Keys of the number of ranks that saved a state."""
 _NUM_SIZES = 64
@@ -133,7 +133,7 @@ def _forms(path: str, step: int | None) -> set[str]:
     """A path, and the same with a sign in place of the step: a number that is equal may be the rank of a process."""
     if step is None:
         return {path}
-    *parts, last = re.split(rf"(?<!\d)(0*{step})(?!\d)", path)
+    *parts, last = re.split(rf"(?<![0-9])(0*{step})(?![0-9])", path)
     if len(parts) > 2 * _NUM_FORMS:
         return {path, "".join([*(_OF_STEP if n % 2 else part for n, part in enumerate(parts)), last])}
     forms = {""}
@@ -188,7 +188,7 @@ def _is_named_whole(own: _Files) -> bool:
     counts: Counter[str] = Counter()
     for forms in own.state:
         for form in forms:
-            sizes = re.findall(r"(?:world_size|(?<![A-Za-z])of)[-_](\d{1,7})", form)
+            sizes = re.findall(r"(?:world_size|(?<![A-Za-z])of)[-_]([0-9]{1,7})", form)
             if sizes:
                 totals.setdefault(_family(form), set()).add(prod(map(int, sizes)))
                 counts[_family(form)] += 1

@@ -54,7 +54,7 @@ _OTHERS: Final = re.compile(
     r"|(kaiming|xavier)_(normal|uniform))"
     r"|torch\.utils\.data\.(_utils\.collate\.|dataloader\.)?default_(collate|convert)"
     r"|torch\.distributed\.algorithms\.ddp_comm_hooks\.\w+\.[a-z]\w*_hook"
-    r"|torch\.(sparse_(coo|csr|csc|bsr|bsc)|jagged|strided|_mkldnn|channels_last_3d|per_\w+_(affine|symmetric)\w*|bits\d\w*)"
+    r"|torch\.(sparse_(coo|csr|csc|bsr|bsc)|jagged|strided|_mkldnn|channels_last_3d|per_\w+_(affine|symmetric)\w*|bits[0-9]\w*)"
     r"|numpy\.(record|generic|number|(un)?signedinteger|integer|inexact|(complex)?floating|flexible|character)"
 )
 _REBUILDS: Final = re.compile(
@@ -63,7 +63,7 @@ _REBUILDS: Final = re.compile(
     r"|numpy\.random\.(\w+\.)?__(\w+_ctor|pyx_unpickle_\w+)|numpy\.ma\.(core|mrecords)\._m\w*reconstruct"
     r"|numpy\._?core\.(multiarray|numeric)\.(_reconstruct|scalar|_frombuffer)|numpy\.(rec|_?core\.records)\.(recarray|record)"
     r"|(numpy|torch)\.(dtype|ndarray|recarray|matrix|finfo|iinfo|poly1d|device)"
-    r"|(numpy|torch)\.(((u|q|qu|c|b)?(int|float|complex)(\d+\w*)?)|(str|bytes|object|void|bool|half|(long)?double|timedelta|datetime)(_|\d+)?)"
+    r"|(numpy|torch)\.(((u|q|qu|c|b)?(int|float|complex)([0-9]+\w*)?)|(str|bytes|object|void|bool|half|(long)?double|timedelta|datetime)(_|[0-9]+)?)"
 )
 CLASSES: Final = frozenset(
     (Path(__file__).resolve().parents[1] / "data" / "pickled_classes.txt").read_text(encoding="utf-8").split()

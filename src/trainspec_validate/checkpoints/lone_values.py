@@ -17,7 +17,7 @@ from trainspec_validate.checkpoints.zips import opened
 _ZIP_START: Final = b"PK"
 _STATE: Final = re.compile(
     r"(?:^|[-_])(?:args|best|checkpoint|ckpt|ema|final|last|latest|model|net(?:work)?|optim(?:izer)?|params|scheduler|states?|weights)"
-    r"(?:[-_]?\d{1,12})?(?:[-_]of[-_]\d{1,12})?$",
+    r"(?:[-_]?[0-9]{1,12})?(?:[-_]of[-_][0-9]{1,12})?$",
     re.IGNORECASE,
 )
 _LEGACY_MAGIC: Final = 0x1950A86A20F9469CFC6C

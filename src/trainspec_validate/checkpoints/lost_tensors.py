@@ -12,7 +12,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 _OF_TORCH = (".pt", ".pth", ".pth.tar", ".ckpt", ".bin")
 _NUM_FILES = 64
 """Files of `torch.save` in one checkpoint whose tensors are listed."""
-_DIGITS = re.compile(r"\d+")
+_DIGITS = re.compile(r"[0-9]+")
 _SHOWN = 3
 Tensors = Mapping[str, str]
 """Size and type of each tensor by its name, as far as the format says them."""

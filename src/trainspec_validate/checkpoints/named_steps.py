@@ -15,8 +15,8 @@ _NEVER = frozenset({"epoch", "save"})
 _ALWAYS = frozenset({"step", "global_step", "iter"})
 _TRAINER = "trainer_state.json"
 """The Trainer of Hugging Face names each of its directories by the step."""
-_ACCELERATE = re.compile(r"pytorch_model(?:_\d{1,3})?", re.ASCII)
-_AUTOMATIC = re.compile(r"checkpoint_\d+", re.ASCII)
+_ACCELERATE = re.compile(r"pytorch_model(?:_[0-9]{1,3})?", re.ASCII)
+_AUTOMATIC = re.compile(r"checkpoint_[0-9]+", re.ASCII)
 """Accelerate writes DeepSpeed to such a directory, and with automatic names counts saves from 0:
 https://github.com/huggingface/accelerate/blob/v1.2.0/src/accelerate/accelerator.py, `save_state`."""
 

@@ -89,7 +89,7 @@ _AGAIN = ", which unpickles a tensor once more; torch.save writes it without"
 _COMMON_STATE = "recipe_state"
 """Directory of the optimizer and the progress of torchtune, for the newest of the directories with weights next to it:
 https://github.com/meta-pytorch/torchtune/blob/7844b669c6d3cd83e120f47bac28089dbcc1afb6/torchtune/training/checkpointing/_checkpointer.py"""
-_BEST = re.compile(r"(?:^|[-_.])best(?=[-_.\d]|$)", re.IGNORECASE)
+_BEST = re.compile(r"(?:^|[-_.])best(?=[-_.0-9]|$)", re.IGNORECASE)
 """A save that was the best so far is as old as another one, or older."""
 _NUM_IDS = 16
 """Older checkpoints whose save ids a newer one may not have."""

@@ -10,6 +10,7 @@ from trainspec_validate.checkpoints.inventory import POINTERS
 from trainspec_validate.checkpoints.limits import POINTER_BYTES, STATE_BYTES
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.checkpoints.view import Checkpoint, Pointer
+from trainspec_validate.system.digits import is_digits
 
 TENSORFLOW = "checkpoint"
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -88,7 +89,7 @@ def _fault(text: str) -> str:
 def _target(text: str, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
     """By the name of the directory, or by its step where the pointer is a number."""
     named = [one for one in checkpoints if one.label == text]
-    stepped = [one for one in checkpoints if text.isdigit() and len(text) < 13 and one.step == int(text)]
+    stepped = [one for one in checkpoints if is_digits(text) and len(text) < 13 and one.step == int(text)]
     return next(iter(named or stepped), None)
 
 

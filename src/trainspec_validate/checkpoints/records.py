@@ -12,6 +12,7 @@ from trainspec_validate.checkpoints.extents import ELEMENT_BYTES
 from trainspec_validate.checkpoints.pickle_values import Inert, Name
 from trainspec_validate.checkpoints.view import is_count
 from trainspec_validate.checkpoints.zips import Zip
+from trainspec_validate.system.digits import is_digits
 
 _PICKLE = ".pkl"
 _STATE = "data.pkl"
@@ -161,7 +162,7 @@ def state_is_missing(container: Zip) -> str:
     names = set(container.names())
     for name in names:
         folder, _, key = name.rpartition("/data/")
-        if key.isdecimal() and f"{folder}/{_STATE}" not in names:
+        if is_digits(key) and f"{folder}/{_STATE}" not in names:
             return f"{folder}/{_STATE}"
     return ""
 

@@ -10,7 +10,7 @@ from trainspec_validate.checkpoints.limits import REGIONS
 from trainspec_validate.checkpoints.opening import open_file
 
 # https://github.com/ECP-VeloC/VELOC/blob/ee94fc10/src/common/command.hpp, stem: name, rank and version
-NAME = re.compile(r"^(?P<name>[A-Za-z0-9_.]+)-(?P<rank>\d{1,9})-(?P<version>\d{1,9})\.dat$")
+NAME = re.compile(r"^(?P<name>[A-Za-z0-9_.]+)-(?P<rank>[0-9]{1,9})-(?P<version>[0-9]{1,9})\.dat$")
 # src/common/ckpt_util.cpp, read_header: a count, then a number and a size of each region
 _COUNT_BYTES = 8
 _REGION = struct.Struct("<iQ")

@@ -10,7 +10,9 @@ from pathlib import Path
 from trainspec_validate.checkpoints.content import STATE_SUFFIXES, is_of_torch
 from trainspec_validate.checkpoints.limits import ENTRIES
 
-_RUN = re.compile(r"(?:^|(?<=[-_.]))(?P<word>fold|seed)[-_=]?(?P<number>\d{1,9})(?=[-_.]|$)", re.ASCII | re.IGNORECASE)
+_RUN = re.compile(
+    r"(?:^|(?<=[-_.]))(?P<word>fold|seed)[-_=]?(?P<number>[0-9]{1,9})(?=[-_.]|$)", re.ASCII | re.IGNORECASE
+)
 
 
 def several_runs(root: Path) -> str:

@@ -9,32 +9,36 @@ from trainspec_validate.checkpoints.bundles import form_of
 from trainspec_validate.checkpoints.content import FURTHER_SUFFIXES, STATE_SUFFIXES
 
 STEP_NAME = re.compile(
-    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>\d{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
+    r"^(?:(?:checkpoint|step|global_step|iter|ckpt|epoch|save)[-_]?)?(?P<step>[0-9]{1,12})(?P<rest>\.orbax-checkpoint-tmp.*)?$",
     re.ASCII,
 )
 _ENDS_OF_STATE = sorted((*STATE_SUFFIXES, *FURTHER_SUFFIXES), key=len, reverse=True)
 _END = re.compile(rf"(?:\.weights\.h5|{'|'.join(map(re.escape, _ENDS_OF_STATE))})$", re.IGNORECASE)
-_NUMBER = r"(?P<number>\d{1,3}(?:,\d{3})+|\d{1,30}(?:_\d{1,12})?)(?P<unit>(?:[kKMBT]|e\d{1,2})(?![A-Za-z\d]))?"
+_NUMBER = (
+    r"(?P<number>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,30}(?:_[0-9]{1,12})?)"
+    r"(?P<unit>(?:[kKMBT]|e[0-9]{1,2})(?![A-Za-z0-9]))?"
+)
 _COUNT = re.compile(
     r"(?:^|[^A-Za-z])(?P<word>checkpoint|ckpt|epoch|ep|global_?step|step|iter|iteration|update|batch|ba|save|tokens)"
-    rf"[-_=]?{_NUMBER}(?!\d|\.\d)",
+    rf"[-_=]?{_NUMBER}(?![0-9]|\.[0-9])",
     re.ASCII | re.IGNORECASE,
 )
 _BEFORE = re.compile(
-    r"(?<![A-Za-z\d.])(?P<number>\d{1,30})(?P<unit>[kKMB])?[-_]?(?P<word>epoch|step|iter|iteration|update)s?(?![A-Za-z\d])",
+    r"(?<![A-Za-z0-9.])(?P<number>[0-9]{1,30})(?P<unit>[kKMB])?[-_]?(?P<word>epoch|step|iter|iteration|update)s?(?![A-Za-z0-9])",
     re.ASCII | re.IGNORECASE,
 )
 """A number before its word, as in `9epoch.pth` and `model_9000_steps.pt`."""
-_LAST = re.compile(r"(?<!\d\.)(?<!\d)(?P<number>\d{1,12})(?P<unit>[kK])?$", re.ASCII)
-_SCORED = re.compile(r"(?<=[-_])(?P<number>\d{1,12})_[A-Za-z]\w{0,99}=-?\d{1,30}(?:\.\d{1,30})?$", re.ASCII)
+_LAST = re.compile(r"(?<![0-9]\.)(?<![0-9])(?P<number>[0-9]{1,12})(?P<unit>[kK])?$", re.ASCII)
+_SCORED = re.compile(r"(?<=[-_])(?P<number>[0-9]{1,12})_[A-Za-z]\w{0,99}=-?[0-9]{1,30}(?:\.[0-9]{1,30})?$", re.ASCII)
 """A number before a score, as Ignite writes it: https://docs.pytorch.org/ignite/generated/ignite.handlers.checkpoint.Checkpoint.html."""
-_EPOCH = re.compile(r"(?:^|(?<=[-_.]))(?P<number>\d{1,12})[-_]\d{1,12}\.\d{1,12}$", re.ASCII)
+_EPOCH = re.compile(r"(?:^|(?<=[-_.]))(?P<number>[0-9]{1,12})[-_][0-9]{1,12}\.[0-9]{1,12}$", re.ASCII)
 """An epoch before a loss, as in `weights.{epoch:02d}-{val_loss:.2f}`: https://keras.io/api/callbacks/model_checkpoint/."""
 _RANKS = re.compile(
-    r"(?:^|[-_.])(?:mp|tp|pp|dp|cp|rank|shard|part|proc|process|worker|gpu|node|of)[-_.]?\d", re.ASCII | re.IGNORECASE
+    r"(?:^|[-_.])(?:mp|tp|pp|dp|cp|rank|shard|part|proc|process|worker|gpu|node|of)[-_.]?[0-9]",
+    re.ASCII | re.IGNORECASE,
 )
 _DATE = re.compile(
-    r"(?<!\d)(?P<number>(?:19|20)\d\d[-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12]\d|3[01]))(?!\d)", re.ASCII
+    r"(?<![0-9])(?P<number>(?:19|20)[0-9][0-9][-_]?(?:0[1-9]|1[0-2])[-_]?(?:0[1-9]|[12][0-9]|3[01]))(?![0-9])", re.ASCII
 )
 DATE = "date"
 """Word of a day, which some names have in place of a count."""
@@ -49,10 +53,10 @@ _UNFINISHED = (
     r"|gstmp|swp|corrupt(?:ed)?|broken|trash|deleted)"
 )
 _BEGINS = re.compile(rf"^[._]?{_UNFINISHED}[-_.](?P<rest>.+)$", re.IGNORECASE)
-_ENDS = re.compile(rf"^(?P<rest>.+?)[-_.]{_UNFINISHED}\d*$", re.IGNORECASE)
+_ENDS = re.compile(rf"^(?P<rest>.+?)[-_.]{_UNFINISHED}[0-9]*$", re.IGNORECASE)
 _ASIDE = r"(?:bak|backup|old|orig|original|copy|failed|bad)"
 _ASIDE_BEGINS = re.compile(rf"^(?:[._]+|{_ASIDE}(?:[-_. ]of)?[-_. ])(?P<rest>.+)$", re.IGNORECASE)
-_ASIDE_ENDS = re.compile(rf"^(?P<rest>.+?)(?:~|[-_. ]{_ASIDE}[-_. ]?\d*)$", re.IGNORECASE)
+_ASIDE_ENDS = re.compile(rf"^(?P<rest>.+?)(?:~|[-_. ]{_ASIDE}[-_. ]?[0-9]*)$", re.IGNORECASE)
 
 
 def counts_in(name: str) -> dict[str, tuple[int, ...]]:
@@ -66,7 +70,7 @@ def counts_in(name: str) -> dict[str, tuple[int, ...]]:
     found = {match["word"].lower().replace("_", ""): _numbers(match) for match in reversed(matches)}
     found = {word: found[word] for word in sorted(found)}
     if not found and (match := _DATE.search(stem)):
-        return {DATE: (int(re.sub(r"\D", "", match["number"])),)}
+        return {DATE: (int(re.sub(r"[^0-9]", "", match["number"])),)}
     if not found and (match := _SCORED.search(stem) or _EPOCH.search(stem)):
         return {form_of(stem): (int(match["number"]),)}
     last = _LAST.search(stem)
@@ -78,7 +82,7 @@ def counts_in(name: str) -> dict[str, tuple[int, ...]]:
 
 def _numbers(match: re.Match[str]) -> tuple[int, ...]:
     word, text, unit = match["word"].lower().replace("_", ""), match["number"].replace(",", ""), match["unit"]
-    if word in STEP_WORDS and re.fullmatch(r"\d{1,3}_000", text):
+    if word in STEP_WORDS and re.fullmatch(r"[0-9]{1,3}_000", text):
         text = text.replace("_", "")  # thousands
     numbers = tuple(map(int, text.split("_")))
     exponent = 0 if not unit else _UNITS.get(unit.lower()) or int(unit[1:])

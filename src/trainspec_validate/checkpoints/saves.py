@@ -31,12 +31,12 @@ _STATES = re.compile(r"^(?:model|checkpoint|ckpt|weights|epoch|step|iter|save|st
 """What is left of such a name without that word and without numbers."""
 _KEPT = re.compile("best|last|latest|final|ave", re.IGNORECASE)
 _RANK = re.compile(
-    r"(?:^|(?<=[-_.]))(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?\d+",
+    r"(?:^|(?<=[-_.]))(?:mp|tp|pp|dp|ep|cp|rank|shard|part|proc|process|worker|gpu|cuda|node|fold|consolidated)[-_.]?[0-9]+",
     re.IGNORECASE,
 )
-_OF = re.compile(r"\d[-_]?of[-_]?\d", re.IGNORECASE)
-_EP = re.compile(r"ep[-_.]?\d", re.IGNORECASE)
-_METRIC = re.compile(r"\d\.\d{1,12}", re.ASCII)
+_OF = re.compile(r"[0-9][-_]?of[-_]?[0-9]", re.IGNORECASE)
+_EP = re.compile(r"ep[-_.]?[0-9]", re.IGNORECASE)
+_METRIC = re.compile(r"[0-9]\.[0-9]{1,12}", re.ASCII)
 _NUM_PAIRED = 100
 """States that are compared with each other to see whether there are several."""
 _LEADING = ("last", "latest", "final")
@@ -157,7 +157,7 @@ def _bare(name: str) -> str:
 
 def _rest(name: str) -> str:
     """What is left of a name without its ranks, its numbers and a word such as `best`."""
-    return re.sub(r"[-_.=#v]+", "", form_of(re.sub(r"(?<=\d)[kK]$", "", _SLOT.sub("", _bare(name)))))
+    return re.sub(r"[-_.=#v]+", "", form_of(re.sub(r"(?<=[0-9])[kK]$", "", _SLOT.sub("", _bare(name)))))
 
 
 def _has_index(checkpoint: Checkpoint) -> bool:

@@ -18,9 +18,9 @@ from trainspec_validate.checkpoints.view import Checkpoint
 
 _SINGLE = frozenset({"torch.save", "safetensors", "Keras archive", "Keras weights in HDF5", "HDF5", "a pickle"})
 """Formats in which one file may be a whole save."""
-_NUMBER = re.compile(r"\d+", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+", re.ASCII)
 _PARTS = re.compile(
-    r"(?:^|[-_.])(?:block|chunk|consolidated|expert|layer|optim(?:izer)?|random_states|rng(?:_state)?|sched(?:uler)?|stage)s?[-_.]?\d",
+    r"(?:^|[-_.])(?:block|chunk|consolidated|expert|layer|optim(?:izer)?|random_states|rng(?:_state)?|sched(?:uler)?|stage)s?[-_.]?[0-9]",
     re.ASCII | re.IGNORECASE,
 )
 """Words of parts of a save that are numbered."""

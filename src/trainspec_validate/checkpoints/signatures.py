@@ -56,16 +56,17 @@ _TAKEN: Final[dict[tuple[str, str], tuple[int, int]]] = {
 }
 """Fewest and most arguments."""
 _KIND: Final = re.compile(
-    r"[<>|=]?(?:[?bhilqpBHILQPefdgFDGOSUVacMmn]|[iu][1248]|f(?:2|4|8|1[02346]|16)|c(?:8|16|2[04]|32)|b1|[SUVaOMmc]\d{1,10})"
+    r"[<>|=]?(?:[?bhilqpBHILQPefdgFDGOSUVacMmn]|[iu][1248]|f(?:2|4|8|1[02346]|16)|c(?:8|16|2[04]|32)|b1|[SUVaOMmc][0-9]{1,10})"
     r"(?:\[[^\]]{1,20}\])?|(?:u?int|float|complex|bool|str|bytes|object|void|datetime|timedelta|longdouble|double|half)\w*"
     r"|.*[,{(].*",
     re.ASCII | re.DOTALL,
 )
 """Types of NumPy in a text: https://numpy.org/doc/stable/reference/arrays.dtypes.html."""
 _NUMBER: Final = re.compile(
-    r"\s*[-+]?(?:(?:\d[\d_]*(?:\.[\d_]*)?|\.\d[\d_]*)(?:e[-+]?\d[\d_]*)?|inf(?:inity)?|s?nan\d*)\s*", re.IGNORECASE
+    r"\s*[-+]?(?:(?:[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9][0-9_]*)(?:e[-+]?[0-9][0-9_]*)?|inf(?:inity)?|s?nan[0-9]*)\s*",
+    re.IGNORECASE,
 )
-_DEVICE: Final = re.compile(r"[a-z]\w{0,30}(?::\d{1,4})?", re.ASCII)
+_DEVICE: Final = re.compile(r"[a-z]\w{0,30}(?::[0-9]{1,4})?", re.ASCII)
 _LAST_LATIN: Final = "\xff"
 _MOST_BYTES: Final = 1 << 34
 _DATE_BYTES: Final = {"date": 4, "datetime": 10}

@@ -6,20 +6,20 @@ import re
 from collections.abc import Collection, Iterable
 
 MARK = "trainer_state.json"
-RNG = re.compile(r"^rng_state(?:_(?P<rank>\d{1,7}))?\.pth$")
+RNG = re.compile(r"^rng_state(?:_(?P<rank>[0-9]{1,7}))?\.pth$")
 OPTIMIZERS = ("optimizer.pt", "optimizer.bin", "pytorch_model_fsdp_0", "optimizer_0")
 SCHEDULE = "scheduler.pt"
-RANDOM_STATES = re.compile(r"^random_states_(?P<rank>\d{1,7})\.pkl$")
+RANDOM_STATES = re.compile(r"^random_states_(?P<rank>[0-9]{1,7})\.pkl$")
 _OF_ACCELERATE = frozenset({"optimizer.bin", "scheduler.bin"})
 """Names of both in Accelerate; the Trainer has `scheduler.pt`."""
-_NAMED = re.compile(r"^checkpoint-\d+$")
+_NAMED = re.compile(r"^checkpoint-[0-9]+$")
 _WEIGHTS = re.compile(r"^(model|pytorch_model|adapter_model)[^/]*\.(safetensors|bin)$")
 _OTHER_WEIGHTS = re.compile(r"^(?:pytorch_)?model[^/]*\.(?:pt|pth)$")
 """Names of a model that the Trainer does not give, and loops of programs do."""
 _SETTINGS = "training_args.bin"
 """The Trainer writes it after the model, and before the optimizer."""
 _DEEPSPEED, _FSDP = "global_step", "pytorch_model_fsdp"
-_FSDP_OPTIMIZER = re.compile(r"optimizer_\d+|optimizer\.bin")
+_FSDP_OPTIMIZER = re.compile(r"optimizer_[0-9]+|optimizer\.bin")
 _SHARDED = (_DEEPSPEED, _FSDP, "optimizer_")
 
 
@@ -100,9 +100,9 @@ def is_checkpoint(directory: str, held: Collection[str]) -> bool:
 
 
 _OF_DEEPSPEED = re.compile(
-    r"(?:^|/)(?:bf16_|fp16_)?zero_pp_rank_(?P<data>\d{1,7})_mp_rank_(?P<model>\d{1,7})_(?:optim|model)_states\.pt$"
+    r"(?:^|/)(?:bf16_|fp16_)?zero_pp_rank_(?P<data>[0-9]{1,7})_mp_rank_(?P<model>[0-9]{1,7})_(?:optim|model)_states\.pt$"
 )
-_OF_FSDP = re.compile(r"(?:^|/)(?:pytorch_model_fsdp|optimizer)_\d+/__(?P<rank>\d{1,7})_\d+\.distcp$")
+_OF_FSDP = re.compile(r"(?:^|/)(?:pytorch_model_fsdp|optimizer)_[0-9]+/__(?P<rank>[0-9]{1,7})_[0-9]+\.distcp$")
 
 
 def num_ranks(paths: Iterable[str]) -> int:

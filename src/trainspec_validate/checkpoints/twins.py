@@ -23,14 +23,14 @@ _ANY = (*STATE_SUFFIXES, ".distcp")
 _NUM_BEFORE = 2
 """Checkpoints before one whose shards are compared with its own."""
 _WEIGHTS = re.compile(
-    r"(?:^|/)(?:[^/]*\.safetensors|(?:model|modeling|weights)/(?:[^/]+/)*[^/]+\.(?:pt|pth|bin)|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt|pytorch_model_fsdp_\d+/[^/]+\.distcp)$"
+    r"(?:^|/)(?:[^/]*\.safetensors|(?:model|modeling|weights)/(?:[^/]+/)*[^/]+\.(?:pt|pth|bin)|(?:pytorch_model|adapter_model)[^/]*\.bin|[^/]*model_states\.pt|model[^/]*\.pt|pytorch_model_fsdp_[0-9]+/[^/]+\.distcp)$"
 )
 
 _NO_WEIGHTS = re.compile(
     r"optim|sched|scaler|rng|random|training_args|data_?loader|data_reader|sampler|trainer", re.IGNORECASE
 )
 _STATE = re.compile(rf"{_WEIGHTS.pattern}|\.distcp$")
-_SHARD = re.compile(r"-\d{5}-of-\d{5}\.(?:safetensors|bin)$", re.ASCII)
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}\.(?:safetensors|bin)$", re.ASCII)
 _STORE = "manifest.ocdbt"
 """The names of files with values in a store of OCDBT are made by chance, and its manifest holds them."""
 
@@ -241,7 +241,7 @@ def _there(path: str, checkpoint: Checkpoint, other: Path) -> str:
     match = STEP_NAME.match(other.name)
     if checkpoint.step is None or match is None:
         return path
-    return re.sub(rf"(?<=global_step){checkpoint.step}(?!\d)", str(int(match["step"])), path)
+    return re.sub(rf"(?<=global_step){checkpoint.step}(?![0-9])", str(int(match["step"])), path)
 
 
 def is_same(one: Path, other: Path, most: int | None = None) -> bool:

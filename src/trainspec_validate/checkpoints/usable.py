@@ -14,7 +14,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 _SETTINGS = "config.json"
 """End of the names of files that loaders of models read as JSON: those of the model, its adapter and its tokenizer."""
 _NAMED = re.compile(
-    r"^(?P<word>checkpoint|ckpt|step|global_step|iter)[-_]?(?P<step>\d{1,12})(?:\.\w{1,10})*$", re.ASCII
+    r"^(?P<word>checkpoint|ckpt|step|global_step|iter)[-_]?(?P<step>[0-9]{1,12})(?:\.\w{1,10})*$", re.ASCII
 )
 _KEY = re.compile(r" \((?:[^()]{1,200}\.)?(?P<key>\w+)\)$", re.ASCII)
 _ITERATIONS = frozenset({"iteration", "iter_num"})

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.system.digits import is_digits
 
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
 _MAX_BLOCKS = 64
-_GPU = re.compile(r"^GPU: (?P<index>\d{1,4})\s*$", re.MULTILINE)
+_GPU = re.compile(r"^GPU: (?P<index>[0-9]{1,4})\s*$", re.MULTILINE)
 _TOTAL = re.compile(r"^\s+TOTAL_UNCORRECTABLE_COUNT: ", re.MULTILINE)
 _HEAD = re.compile(r"\s+(?P<name>[A-Z][A-Z0-9_]{1,40}):\s*")
 _FIELD = re.compile(r"\s+(?P<name>[A-Z][A-Z0-9_]{1,60}_COUNT): (?P<value>\S{1,40})\s*")
@@ -63,15 +64,15 @@ def _take(gpu: _Gpu, head: str, name: str, value: str) -> None:
     """Take a count; one of the caches is part of that of its block, and corrected errors are left out."""
     if name == "TOTAL_UNCORRECTABLE_COUNT":
         gpu.total = value
-        if not value.isdigit():
+        if not is_digits(value):
             gpu.unread.append(f"{name} {value}")
-    elif name == "UNCORRECTABLE_COUNT" and value.isdigit() and int(value):
+    elif name == "UNCORRECTABLE_COUNT" and is_digits(value) and int(value):
         gpu.blocks.append(f"{value} of {head}")
-    elif name == "TOTAL_DEFERRED_COUNT" and value.isdigit() and int(value):
+    elif name == "TOTAL_DEFERRED_COUNT" and is_digits(value) and int(value):
         gpu.unread.append(f"{name} {value}")
 
 
 def _faults(gpu: _Gpu) -> list[str]:
     if gpu.blocks:
         return [f"{_FAULT} {one}" for one in gpu.blocks[:_MAX_BLOCKS]]
-    return [f"{_FAULT} {gpu.total}"] if gpu.total.isdigit() and int(gpu.total) else []
+    return [f"{_FAULT} {gpu.total}"] if is_digits(gpu.total) and int(gpu.total) else []

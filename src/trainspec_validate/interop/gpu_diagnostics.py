@@ -19,9 +19,9 @@ _SECTION = re.compile(r"[|+]-{3,8} +(?P<name>[A-Za-z][A-Za-z ]{0,40}?) +-+")
 _ABOUT = re.compile(r".*(?: Version| Detected)")
 """Rows of the section Metadata, which older tables print without its name."""
 _DETAIL = re.compile(r"(?:Warning|Error|Info)\b.*")
-_OF_DEVICE = re.compile(r"[A-Za-z]{2,12} ?\d{0,4}: (?P<word>[A-Za-z]{2,12}\b.*)")
+_OF_DEVICE = re.compile(r"[A-Za-z]{2,12} ?[0-9]{0,4}: (?P<word>[A-Za-z]{2,12}\b.*)")
 """The result of one device below a check of DCGM 4: `GPU5: Fail`."""
-_OF_SOME = re.compile(r"(?P<word>Pass|Fail|Warn|Skip) - [A-Za-z]{2,12}s?: [\d, ]{1,200}", re.IGNORECASE)
+_OF_SOME = re.compile(r"(?P<word>Pass|Fail|Warn|Skip) - [A-Za-z]{2,12}s?: [0-9, ]{1,200}", re.IGNORECASE)
 """The result of some devices below that of others, as DCGM 2 and 3 print it: `Fail - GPU: 3`."""
 _PASS = re.compile(r"pass(?: - .*)?", re.IGNORECASE)
 _SUCCESS = re.compile(r"^Successfully ran ", re.MULTILINE)

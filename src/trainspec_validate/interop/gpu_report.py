@@ -33,9 +33,9 @@ Facts = dict[str, Any]
 """Part of an observed node in plain values."""
 _MAX_DEVICES = 1_024
 _WHOLE = "copy the whole output"
-_WIDTH = re.compile(r"([1-9]\d?)x")
+_WIDTH = re.compile(r"([1-9][0-9]?)x")
 _GENERATION = re.compile(r"[1-9]|10")
-_LIMIT = re.compile(r"(?=.*[1-9])(?P<number>\d{1,5}(?:\.\d{1,3})?) (?P<unit>MHz|W)")
+_LIMIT = re.compile(r"(?=.*[1-9])(?P<number>[0-9]{1,5}(?:\.[0-9]{1,3})?) (?P<unit>MHz|W)")
 _POWER = ("gpu_power_readings", "power_readings")
 _LIMITS = {
     "clock_limit_hertz": (("max_clocks", "sm"), ("max_clocks", "sm_clock")),

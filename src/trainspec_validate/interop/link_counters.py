@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from trainspec_validate.interop.gpu_report import Facts
+from trainspec_validate.system.digits import is_digits
 
 _MAX_LINE = 1_000
 _MAX_FAULTS = 64
@@ -20,7 +21,7 @@ _NAME = re.compile(r".*\b(?:errors?|events|discards|packets|bytes|blocks|codes|b
 _FAULTS = {"recovery errors": "nvlink:recovery", "link recovery failed events": "nvlink:recovery-failed"}
 """Counts of which one is a fault. DCGM fails a GPU whose recoveries grow. Source: NVIDIA/DCGM, DcgmHealthWatch.cpp."""
 _OF_SOUND_LINKS = re.compile(
-    r"(?:tx|rx) (?:packets|bytes)|fec errors - \d{1,2}|raw (?:ber|errors)\b.*|(?:effective|symbol) ber|plr .*"
+    r"(?:tx|rx) (?:packets|bytes)|fec errors - [0-9]{1,2}|raw (?:ber|errors)\b.*|(?:effective|symbol) ber|plr .*"
 )
 """Traffic, and errors before their correction, which sound links of NVLink 5 have."""
 
@@ -40,6 +41,9 @@ class Counters:
 
     def __init__(self, device: str) -> None:
         self.num_taken = 0
+        self.by_link: dict[str, int] = {}
+        """Counters of each link."""
+        self._last = ""
         self._device = device
         self._faults: list[str] = []
         self._open: dict[str, list[str]] = {}
@@ -50,13 +54,20 @@ class Counters:
         if found is None:
             return
         self.num_taken += 1
+        self._last = found["link"]
+        self.by_link[self._last] = self.by_link.get(self._last, 0) + 1
         name, value = found["name"], found["value"][:_MAX_SHOWN] or "nothing"
         if value == "0" or _OF_SOUND_LINKS.fullmatch(name.lower()):
             return
-        if name.lower() in _FAULTS and value.isascii() and value.isdigit():
+        if name.lower() in _FAULTS and is_digits(value):
             self._faults.append(f"{_FAULTS[name.lower()]} {value} of link {found['link']}")
         else:
             self._open.setdefault(name, []).append(f"{value} of link {found['link']}")
+
+    @property
+    def of_last_link(self) -> int:
+        """Counters of the link that the last one is of."""
+        return self.by_link.get(self._last, 0)
 
     def facts(self) -> Facts:
         """The GPU with its faults, and the counters that nothing bounds, as node tools give them."""

@@ -23,19 +23,19 @@ _KINDS = {
 """Tests that are read: copies of one pair at a time by its copy engines. Others share links, or depend on kernels."""
 _RUNNING = re.compile(r"^\s*Running (?P<test>[a-z][a-z0-9_]{2,80})\.\s*$", re.MULTILINE)
 _FAILED = re.compile(r"\[?ERROR\]?:? ?(?P<why>[^\n]{0,160})")
-_ROW = re.compile(r"\s*(?P<row>\d{1,3})(?P<values>(?:\s+(?:N/A|\d{1,9}(?:\.\d{1,9})?))+)\s*")
-_HEAD = re.compile(r"\s*\d{1,3}(?:\s+\d{1,3})*\s*")
+_ROW = re.compile(r"\s*(?P<row>[0-9]{1,3})(?P<values>(?:\s+(?:N/A|[0-9]{1,9}(?:\.[0-9]{1,9})?))+)\s*")
+_HEAD = re.compile(r"\s*[0-9]{1,3}(?:\s+[0-9]{1,3})*\s*")
 _BANDWIDTH = re.compile(r"bandwidth \(GB/s\)\s*$")
 _NV_JSON = re.compile(r'^\s*\{?\s*"nvbandwidth"\s*:', re.MULTILINE)
 _HPL_HEAD = re.compile(r"^\s*T/V\s+N\s+NB\s+P\s+Q\s+Time\s+Gflops", re.MULTILINE)
 _HPL_RUN = re.compile(
-    r"\s*W[RC][A-Z0-9]{1,12}\s+(?P<size>\d{1,9})\s+(?P<block>\d{1,6})\s+(?P<p>\d{1,6})\s+(?P<q>\d{1,6})"
-    r"\s+\d{1,9}\.\d{1,6}\s+(?P<rate>\d{1,9}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)(?:\s|$)"
+    r"\s*W[RC][A-Z0-9]{1,12}\s+(?P<size>[0-9]{1,9})\s+(?P<block>[0-9]{1,6})\s+(?P<p>[0-9]{1,6})\s+(?P<q>[0-9]{1,6})"
+    r"\s+[0-9]{1,9}\.[0-9]{1,6}\s+(?P<rate>[0-9]{1,9}(?:\.[0-9]{1,9})?(?:e[+-]?[0-9]{1,3})?)(?:\s|$)"
 )
 _HPL_ROW = re.compile(r"\s*W[RC][A-Z0-9]{1,12}(?:\s+\S+){6}")
 """As many words as a run has, whatever they are."""
 _HPL_CHECK = re.compile(r"\s*\|\|Ax-b\|\|[^=\n]{1,100}=\s*(?P<residual>\S{1,40}) \.{6} (?P<result>PASSED|FAILED)")
-_HPL_SKIPPED = re.compile(r"^\s*(?P<number>\d{1,9}) tests skipped because of illegal input values", re.MULTILINE)
+_HPL_SKIPPED = re.compile(r"^\s*(?P<number>[0-9]{1,9}) tests skipped because of illegal input values", re.MULTILINE)
 
 Table = list[list[float | None]]
 Tables = list[tuple[str, Table]]

@@ -6,7 +6,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from trainspec_validate.interop import amd_errors, gpu_diagnostics, gpu_report, link_counters, machine_benchmarks
+from trainspec_validate.interop import (
+    amd_errors,
+    gpu_diagnostics,
+    gpu_report,
+    link_blocks,
+    link_counters,
+    machine_benchmarks,
+)
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.interop.readers._collective_table import has_table, operation, tables
@@ -15,9 +22,7 @@ from trainspec_validate.model.smi_report import key_of
 
 _MAX_LINE = 1_000
 _MAX_DEVICES = 1_024
-_NVLINK_GPU = re.compile(r"^GPU (?P<index>\d{1,4}): .{0,100}\(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)", re.MULTILINE)
-_NVLINK_LINK = re.compile(r"^\s+Link (?P<link>\d{1,3}): (?P<state>.{0,100}?)\s*$")
-_NVLINK_RATE = re.compile(r"(?=.*[1-9])(\d{1,5}(?:\.\d{1,6})?) GB/s")
+_NVLINK_RATE = re.compile(r"(?=.*[1-9])([0-9]{1,5}(?:\.[0-9]{1,6})?) GB/s")
 _INACTIVE = "<inactive>"
 _SMI_FAILURE = re.compile(
     r"^((?:Unable to determine the device handle for |Failed to initialize NVML|NVIDIA-SMI has failed because |"
@@ -26,28 +31,26 @@ _SMI_FAILURE = re.compile(
 )
 _TEST_FAILURE = re.compile(r"Test (?:NCCL|RCCL|CUDA|HIP) failure[^\n]{0,160}")
 """Source: NVIDIA/nccl-tests, src/common.h; ROCm/rccl-tests, src/common.h."""
-_NVLINK_NONE = "all links are inactive"
-"""Printed in the place of the links; `nvidia-smi -L` prints the GPUs and nothing of links."""
 _CA = re.compile(r"^CA '(?P<device>[A-Za-z0-9._-]{1,64})'", re.MULTILINE)
 _HCA = re.compile(r"^hca_id:\s*(?P<device>[A-Za-z0-9._-]{1,64})", re.MULTILINE)
-_NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>\d{1,3})\s*$", re.MULTILINE)
+_NUM_PORTS = re.compile(r"\n\s*CA type:[^\n]{0,200}\n\s*Number of ports:\s*(?P<num>[0-9]{1,3})\s*$", re.MULTILINE)
 """After the head of a device in `ibstat`; `ibv_devinfo` can be asked for one port of several."""
 _GUID = re.compile(r"(?:0x)?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4}):?([0-9a-f]{4})")
 _LAST_KEYS = frozenset({"state", "rate", "active_width", "active_speed", "firmware_version", "fw_ver"})
 """Values that are read, so that a part of one would count as the whole."""
 _WHOLE = "copy the whole output"
 _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$")
-_PORT = re.compile(r"^\s*(?:Port (\d{1,3}):|port:\s+(\d{1,3}))\s*$")
-_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
+_PORT = re.compile(r"^\s*(?:Port ([0-9]{1,3}):|port:\s+([0-9]{1,3}))\s*$")
+_RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
-_SPEED = re.compile(r"(\d{1,5}(?:\.\d{1,3})?) Gbps")
-_TIMES = re.compile(r"(\d{1,2})X")
+_SPEED = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gbps")
+_TIMES = re.compile(r"([0-9]{1,2})X")
 _LINK_IS_UP = ("Initializing", "Armed", "PORT_INIT", "PORT_ARMED")
 """States of a port whose physical link is up. Source: InfiniBand specification 1.4, 7.2.7, port states."""
 _MAX_ROWS = 16
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHOWN_HOSTS = 8
-_OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d{1,18})\s+FAILED", re.MULTILINE)
+_OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*([0-9]{1,18})\s+FAILED", re.MULTILINE)
 
 
 def node_facts(text: str) -> Facts | None:
@@ -80,26 +83,26 @@ def _failed_test(text: str) -> Facts:
 
 
 def _nvlink(text: str) -> Facts:
-    """The states of links of `nvidia-smi nvlink --status`, without what `--errorcounters` prints.
+    """The states of links of `nvidia-smi nvlink --status`, and lines of links that are not read.
 
     Raises:
         ForeignFormatError: the last GPU has fewer lines than the others, so that a part of the output is lost.
     """
+    found, odd = link_blocks.blocks(text)
     devices: list[Facts] = []
     num_links: list[int] = []
     unread: list[str] = []
-    for line in _without_counters(text):
-        if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
-            devices.append({"name": gpu["uuid"]})
-            num_links.append(0)
-        elif devices and (link := _NVLINK_LINK.match(line[:_MAX_LINE])):
-            num_links[-1] += 1
-            unread += _take_link(devices[-1], link["link"], link["state"])
-        elif devices and _NVLINK_NONE in line.lower():
-            devices[-1]["num_active_links"], num_links[-1] = 0, max(num_links)
-    if not devices:
-        return {}
-    if num_links[-1] < max(num_links):
+    for block in found:
+        if block.counters and not block.states and not block.is_inactive:
+            continue
+        device: Facts = {"name": block.name}
+        for link, state in block.states:
+            unread += _take_link(device, link, state)
+        num_links.append(len(block.states))
+        if block.is_inactive and not block.states:
+            device["num_active_links"], num_links[-1] = 0, max(num_links)
+        devices.append(device)
+    if devices and num_links[-1] < max(num_links):
         message = f"is cut off: {num_links[-1]} links of the last GPU are listed, of others {max(num_links)}"
         raise ForeignFormatError(message, help=_WHOLE)
     if unread and not text.endswith("\n"):
@@ -108,50 +111,38 @@ def _nvlink(text: str) -> Facts:
         if None in device.values():
             del device["num_active_links"]
     # of all GPUs, or of the one that it was asked for
-    return {"devices": devices[:_MAX_DEVICES], "unread": unread}
-
-
-def _without_counters(text: str) -> Iterator[str]:
-    """The lines of a text but for GPUs that are followed by counters, and these."""
-    gpu = ""
-    for line in text.split("\n"):
-        if link_counters.is_counter(line):
-            gpu = ""
-            continue
-        if gpu and line.strip():
-            yield gpu
-            gpu = ""
-        if _NVLINK_GPU.match(line[:_MAX_LINE]):
-            gpu = line
-        else:
-            yield line
-    if gpu:
-        yield gpu
+    return {"devices": devices[:_MAX_DEVICES], "unread": [*unread, *odd]}
 
 
 def _counters(text: str) -> Facts:
     """The counters of links of `nvidia-smi nvlink --errorcounters`.
 
     Raises:
-        ForeignFormatError: the last GPU has fewer counters than the others, or the last one may lack digits.
+        ForeignFormatError: the last GPU or its last link has fewer counters than the others, or the last one may lack
+            digits.
     """
     found: dict[str, link_counters.Counters] = {}
-    device, line, num_stray = "", "", 0
-    for line in text.split("\n"):
-        if gpu := _NVLINK_GPU.match(line[:_MAX_LINE]):
-            device = gpu["uuid"]
-        elif device and link_counters.is_counter(line):
-            found.setdefault(device, link_counters.Counters(device)).take(line)
-        else:
-            num_stray += link_counters.is_counter(line)
-    numbers = [counters.num_taken for counters in found.values()]
-    if numbers and (numbers[-1] < max(numbers) or link_counters.is_counter(line)):
-        message = f"is cut off: {numbers[-1]} counters of the last GPU are listed, of others {max(numbers)}"
+    for block in link_blocks.blocks(text)[0]:
+        for line in block.counters:
+            found.setdefault(block.name, link_counters.Counters(block.name)).take(line)
+    each = list(found.values())
+    if not each:
+        return {}
+    last, most = each[-1], max(counters.num_taken for counters in each)
+    if last.num_taken < most or link_counters.is_counter(text.rpartition("\n")[2]):
+        message = f"is cut off: {last.num_taken} counters of the last GPU are listed, of others {most}"
         raise ForeignFormatError(message, help=_WHOLE)
-    each = [counters.facts() for counters in list(found.values())[:_MAX_DEVICES]]
-    taken = {key: [one for facts in each for one in facts[key]] for key in ("devices", "unread")}
-    stray = [f"{num_stray} counters of links above the line of a GPU"] if num_stray else []
-    return taken | {"unread": [*stray, *taken["unread"]]}
+    if last.of_last_link < max(last.by_link.values()):
+        message = f"is cut off: {last.of_last_link} counters of the last link are listed, of others more"
+        raise ForeignFormatError(message, help=_WHOLE)
+    facts = [counters.facts() for counters in each[:_MAX_DEVICES]]
+    taken: Facts = {key: [one for entry in facts for one in entry[key]] for key in ("devices", "unread")}
+    taken["unread"] += [
+        f"{name}: {counters.num_taken} counters of links, of others {most}"
+        for name, counters in found.items()
+        if counters.num_taken < most
+    ]
+    return {**taken, "counted_links": {name: len(counters.by_link) for name, counters in found.items()}}
 
 
 def _take_link(device: Facts, link: str, state: str) -> Iterator[str]:
@@ -279,8 +270,8 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (smi_report.is_text, gpu_report.read_text),
     (lambda text: bool(_SMI_FAILURE.search(text)), _failed_smi),
     (lambda text: bool(_TEST_FAILURE.search(text)), _failed_test),
-    (lambda text: bool(_NVLINK_GPU.search(text)), _nvlink),
-    (lambda text: bool(_NVLINK_GPU.search(text)), _counters),
+    (lambda text: bool(link_blocks.HEAD.search(text)), _nvlink),
+    (lambda text: bool(link_blocks.HEAD.search(text)), _counters),
     (amd_errors.is_metric, amd_errors.read),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (gpu_diagnostics.is_table, gpu_diagnostics.read),

@@ -45,7 +45,7 @@ _SEVERAL_MEMORIES = frozenset({"v100"})
 _HOST_MEMORY = {480: 96, 120: 96, 624: 144}
 """What NVIDIA's driver calls Grace Hopper by, the memory of its host, and the memory of the accelerator in GB."""
 _SYNONYMS = {"trillium": "v6e", "ironwood": "v7x", "se": "server", "v5litepod": "v5e"}
-_MEMORY = re.compile(r"(\d{1,4})(?:g|gb|gib)")
+_MEMORY = re.compile(r"([0-9]{1,4})(?:g|gb|gib)")
 _BEST_KNOWN = {
     "v100": "nvidia-v100-sxm2-32gb",
     "a100": "nvidia-a100-sxm-80gb",
@@ -53,11 +53,11 @@ _BEST_KNOWN = {
     "h200": "nvidia-h200-sxm-141gb",
 }
 """What a product name alone means where it is sold in several forms."""
-_MODEL = re.compile(r"[a-z]{1,8}\d{1,5}[a-z]{0,3}|\d{3,4}[a-z]{0,3}")
+_MODEL = re.compile(r"[a-z]{1,8}[0-9]{1,5}[a-z]{0,3}|[0-9]{3,4}[a-z]{0,3}")
 """A word of a name that parts products: letters with a number, or a number such as 4090."""
 _SHORTEST_START = 4
 """Letters of a word that is completed to the names that begin so."""
-_IGNORED = re.compile(r"nvl\d+|hbm\d?e?|\d{2,4}w|0x[0-9a-f]+")
+_IGNORED = re.compile(r"nvl[0-9]+|hbm[0-9]?e?|[0-9]{2,4}w|0x[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def is_same_product(one: str, other: str) -> bool | None:
 
 def _is_family(name: str, member: str) -> bool:
     """Whether a name is that of a family of AMD, such as MI200 of MI210, MI250 and MI250X."""
-    family = re.fullmatch(r"(mi\d)00", name)
+    family = re.fullmatch(r"(mi[0-9])00", name)
     return family is not None and member.startswith(family[1])
 
 
@@ -183,16 +183,16 @@ def _words_of(name: str) -> _Words:
     plain = re.sub(r"\((?:r|tm)\)|[®™]", " ", name.casefold()[:_LONGEST])
     inner = re.search(r"\[([^\]]+)\]", plain)  # as lspci writes it: GA100 [A100 SXM4 80GB]
     plain = inner[1] if inner else plain
-    plain = re.sub(r"(\d) +(gi?b?)\b", r"\1\2", plain)
-    plain = re.sub(r"\b(gaudi|trainium|v) +(\d)", r"\1\2", plain)
+    plain = re.sub(r"([0-9]) +(gi?b?)\b", r"\1\2", plain)
+    plain = re.sub(r"\b(gaudi|trainium|v) +([0-9])", r"\1\2", plain)
     plain = re.sub(r"\bsku\b.*", "", re.sub(r"\bv5e?[ -]?lite\b", "v5e", plain))
     plain = re.sub(r"\btpu[ -]?v?7x?\b", "tpu v7x", plain)
-    plain = re.sub(r"\b(sxm[24-6]?|mi\d{3}[ax])(?=\d{2,3}gb)", r"\1 ", plain)
+    plain = re.sub(r"\b(sxm[24-6]?|mi[0-9]{3}[ax])(?=[0-9]{2,3}gb)", r"\1 ", plain)
     words = {_SYNONYMS.get(word, word) for word in re.findall(r"[a-z0-9]+", plain)}
     words = {"sxm" if re.fullmatch(r"sxm[24-6]", word) else word for word in words}
     sizes = {int(found[1]) for word in words if (found := _MEMORY.fullmatch(word))}
     memories = {_HOST_MEMORY.get(size, size) if "gh200" in words else size for size in sizes}
-    kinds = frozenset(word for word in words if re.fullmatch(r"hbm\d?e?", word))
+    kinds = frozenset(word for word in words if re.fullmatch(r"hbm[0-9]?e?", word))
     others = {word for word in words - _NOISE - _FORMS if not (_MEMORY.fullmatch(word) or _IGNORED.fullmatch(word))}
     return _Words(frozenset(others), frozenset(words & _FORMS), frozenset(memories), kinds)
 

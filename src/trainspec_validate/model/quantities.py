@@ -50,7 +50,7 @@ _ADJECTIVES = "compute|storage|management|accumulation|data|tensor|pipeline|cont
 _ONE_OF_MANY = re.compile(rf"(?<![\w.,/-])(?<! x )(?<! of )1 ((?:(?:{_ADJECTIVES}) )?)({'|'.join(_SINGULAR)})\b")
 _VERBS: Final = {"are": "is", "were": "was", "have": "has", "do": "does"}
 _ARE_OF_ONE = re.compile(
-    r"(?:(?<=^)|(?<=[;:(] ))(1 [a-zA-Z]+(?: (?:of|in) [\d.,]+(?: [a-zA-Z/-]+)?)?) (are|were|have|do)\b"
+    r"(?:(?<=^)|(?<=[;:(] ))(1 [a-zA-Z]+(?: (?:of|in) [0-9.,]+(?: [a-zA-Z/-]+)?)?) (are|were|have|do)\b"
 )
 """A count of one as the subject of a sentence, and its verb."""
 _MAX_LENGTH: Final = 40

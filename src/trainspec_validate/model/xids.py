@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from trainspec_validate.system.digits import is_digits
+
 _DATA = Path(__file__).resolve().parents[1] / "data"
 PREFIX = "xid:"
 """Prefix of a vendor code of an Xid."""
@@ -50,5 +52,5 @@ def xid(vendor_code: str) -> Xid | None:
     ('RESTART_BM', False, None, None)
     """
     number = vendor_code.removeprefix(PREFIX)
-    is_number = vendor_code != number and number.isascii() and number.isdigit() and len(number) <= 6
+    is_number = vendor_code != number and is_digits(number) and len(number) <= 6
     return xids().get(int(number)) if is_number else None

@@ -222,7 +222,7 @@ class RestartLimits(DocumentPart):
     max_restarts_without_progress: Annotated[
         Whole, Meta(ge=0, le=1000, extra_json_schema={"x-requirement": RESTART_LIMITS})
     ]
-    """Restarts in a row that reach no new step."""
+    """Restarts in a row, after the first attempt, that reach no new optimizer step."""
 
 
 class CheckpointPolicy(Document):

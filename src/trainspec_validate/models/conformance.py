@@ -70,9 +70,10 @@ class Claims(DocumentPart):
     """Recovery time as the suite sees it, from the injected fault. No level above `observable` is reached with a longer
     time."""
     max_restarts_without_progress: CountOrZero = 3
-    """Attempts in a row that reach no new step before the stack stops."""
+    """Restarts in a row, after the first attempt, that reach no new optimizer step before the stack stops."""
     nonfinite_action: Literal["skip-step", "rollback", "stop"] = "skip-step"
-    """Action when a gradient is not finite."""
+    """Action when a gradient is not finite. With `stop`, no level above `described` is reached: scenarios that continue
+    after such a gradient are unsupported."""
     replica_check_steps: Count | None = None
     """Steps between comparisons of replicas."""
     grace_seconds: PositiveSeconds = 30

@@ -22,14 +22,14 @@ from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.acceptance_descriptions import REQUIREMENTS as DESCRIBED
 from trainspec_validate.pipeline.acceptance_descriptions import description, group_of, open_facts
 from trainspec_validate.pipeline.acceptance_logs import node_log
-from trainspec_validate.pipeline.acceptance_notes import Note, named, notes
+from trainspec_validate.pipeline.acceptance_notes import Note, counted_words, named, notes, parts_of, uncounted
 from trainspec_validate.pipeline.acceptance_runs import RunStream, run_stream
 from trainspec_validate.pipeline.acceptance_tests import BUS_BANDWIDTH, SHORT_RUN, not_run
 from trainspec_validate.pipeline.claims import claims
 from trainspec_validate.pipeline.files import SKIPPED_DIRECTORIES, walk
 from trainspec_validate.system.boundary import InputError, reason_of, untrusted
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
-from trainspec_validate.telemetry.formats.kernel_log import pci_address
+from trainspec_validate.telemetry.formats.machine_errors import pci_address
 
 REQUIREMENTS = ("TS-CLU-054", "TS-CLU-073", "TS-CLU-074", "TS-CLU-080")
 _MOST_NODES = Limit("a directory of nodes", 100_000, "nodes")
@@ -73,8 +73,12 @@ class _Node:
     unknown: list[str] = field(default_factory=list)
     """Files of no known format."""
     differing: list[str] = field(default_factory=list)
-    half_read: list[str] = field(default_factory=list)
-    """Files of a known format with a part that no reader takes, each with the part."""
+    half_read: dict[str, list[str]] = field(default_factory=dict)
+    """Files of a known format with the parts that no reader takes, as they follow its name."""
+    counted: dict[str, int] = field(default_factory=dict)
+    """Links with counters, of each GPU."""
+    counters: str = ""
+    """The file that has them."""
     open_counts: dict[str, None] = field(default_factory=dict)
     """Files whose list of accelerators does not show each of them once, each with the reason."""
     stated: set[str] = field(default_factory=set)
@@ -85,6 +89,11 @@ class _Node:
     """The file that is being read."""
     has_kernel_log: bool = False
     streams: list[RunStream] = field(default_factory=list)
+
+    def leave_open(self, name: str, parts: Iterable[str]) -> None:
+        """Note parts of a file that no reader takes."""
+        for part in parts:
+            self.half_read.setdefault(name, []).append(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +242,7 @@ def _node(node: _Node, place: Path, failures: list[str], num_files: Count) -> _N
             node.files.append({"path": name, "digest": f"sha256:{sha256(content).hexdigest()}"})
         else:
             node.unknown.append(name if content.strip() else f"{name} (empty)")
+    node.leave_open(node.counters, [f" ({part})" for part in uncounted(node.counted, [*node.devices.values()])])
     return node
 
 
@@ -263,6 +273,8 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
         _take_open(node, name, facts.get("open_counts", ()), facts.get("unread", ()))
         node.stated.update(facts.get("stated", ()))
         node.ran.update(facts.get("ran", ()))
+        if links := facts.get("counted_links"):
+            node.counted, node.counters = {**node.counted, **links}, name
     has_log = _take_kernel_log(node, name, text.text)
     is_known = facts is not None or has_log
     return _take_foreign(node, text, is_known=is_known) or is_known
@@ -273,7 +285,7 @@ def _take_kernel_log(node: _Node, name: str, text: str) -> bool:
     if log is None:
         return False
     node.has_kernel_log |= log.is_of_node
-    node.half_read += [f"{name}{words}" for words in log.unread]
+    node.leave_open(name, log.unread)
     # A node that was renamed has two hosts, and a log of several nodes is of no one.
     _merge(node, {"hosts": list(log.hosts) if len(log.hosts) == 1 else [], "devices": log.devices})
     return True
@@ -292,7 +304,7 @@ def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
     except ForeignFormatError as error:
         if not is_known:
             raise
-        node.half_read.append(f"{text.name} (as {found.name}: {error})")
+        node.leave_open(text.name, [f" (as {found.name}: {error})"])
         return True
     facts = {"software": fragment.facts.get("software")} if fragment.format == _KNOWN else fragment.facts
     _take_profile(node, text.name, facts, None if fragment.format == _KNOWN else fragment)
@@ -303,7 +315,7 @@ def _take_foreign(node: _Node, text: ForeignText, *, is_known: bool) -> bool:
 
 def _take_open(node: _Node, name: str, counts: Iterable[str], values: Iterable[str]) -> None:
     node.open_counts |= dict.fromkeys(f"{name} ({reason})" for reason in counts)
-    node.half_read += [f"{name} ({value})" for value in values]
+    node.leave_open(name, [f" ({value})" for value in values])
 
 
 def _take_profile(node: _Node, name: str, data: Any, fragment: Fragment | None = None) -> None:
@@ -405,32 +417,28 @@ def _left_out(directory: Path, entries: Sequence[os.DirEntry[str]], runs: Set[st
         (stray, ("a file", "files", "of no node"), "put each into the directory of its node"),
     ):
         if names:
-            reason = f"holds {_counted(names, *what)}: {named(sorted(names))}"
+            reason = f"holds {counted_words(names, *what)}: {named(sorted(names))}"
             yield Unjudged(directory.as_posix(), reason, remedy, ())
-
-
-def _counted(names: Sequence[str], one: str, many: str, rest: str) -> str:
-    return f"{one} {rest}" if len(names) == 1 else f"{len(names)} {many} {rest}"
 
 
 def _unknown(directory: Path, nodes: Sequence[_Node]) -> Iterator[Unjudged]:
     names = [name for node in nodes for name in node.unknown]
     if names:
-        reason = f"holds {_counted(names, 'a file', 'files', 'of no known format')}: {named(names)}"
+        reason = f"holds {counted_words(names, 'a file', 'files', 'of no known format')}: {named(names)}"
         yield Unjudged(directory.as_posix(), reason, "`trainspec accept --help` lists the tools that are read", ())
     counts = [count for node in nodes for count in node.open_counts]
     if counts:
-        lists = _counted(counts, "a list that does", "lists that do", "not show each accelerator once")
+        lists = counted_words(counts, "a list that does", "lists that do", "not show each accelerator once")
         remedy, judged = "gather the list of all devices of the node, once", _ASPECTS[_NUMBER][1]
         yield Unjudged(directory.as_posix(), f"holds {lists}: {named(counts)}", remedy, judged)
-    parts = [part for node in nodes for part in node.half_read]
+    parts = [part for node in nodes for part in parts_of(node.half_read)]
     if parts:
-        files = _counted(parts, "a file of which a part", "files of which a part", "is not read")
+        files = counted_words(parts, "a file of which a part", "files of which a part", "is not read")
         reason = f"holds {files}: {named(parts)}"
         yield Unjudged(directory.as_posix(), reason, "look at them, or gather the output of the tool anew", ())
     values = [value for node in nodes for value in node.differing]
     if values:
-        reason = f"holds {_counted(values, 'a value', 'values', 'that another file contradicts')}: {named(values)}"
+        reason = f"holds {counted_words(values, 'a value', 'values', 'that another file contradicts')}: {named(values)}"
         yield Unjudged(directory.as_posix(), reason, "keep the files of one state of the node", _ASPECTS[_NUMBER][1])
 
 
@@ -467,7 +475,8 @@ def _open(absent: Mapping[str, list[str]], nodes: Sequence[_Node]) -> dict[str, 
         for name in names:
             found[name].append(words)
     for node in nodes:
-        found[node.name] += [f"what {part} says" for part in (*node.unknown, *node.half_read, *node.differing)]
+        parts = [f"{name}{part}" for name, own in node.half_read.items() for part in own]
+        found[node.name] += [f"what {part} says" for part in (*node.unknown, *parts, *node.differing)]
     return {name: tuple(facts) for name, facts in found.items() if facts}
 
 

@@ -9,24 +9,25 @@ from dataclasses import dataclass, field
 
 from trainspec_validate.interop.gpu_report import Facts
 from trainspec_validate.system.budget import Limit
-from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
+from trainspec_validate.telemetry.formats.kernel_log import device_error
 from trainspec_validate.telemetry.formats.machine_errors import HINTS as MACHINE_HINTS
-from trainspec_validate.telemetry.formats.machine_errors import machine_error
+from trainspec_validate.telemetry.formats.machine_errors import DeviceError, machine_error
 
 _KERNEL = re.compile(
-    r"NVRM: |nvidia-nvswitch\d|amdgpu [0-9a-f]{4}:|^\[ *\d+\.\d+\] |\bkernel: "
-    r"|^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # `dmesg --time-format iso` alone writes this comma
+    r"NVRM: |nvidia-nvswitch[0-9]|amdgpu [0-9a-f]{4}:|^\[ *[0-9]+\.[0-9]+\] |\bkernel: "
+    # `dmesg --time-format iso` alone writes this comma
+    r"|^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{6}[+-][0-9]{2}:[0-9]{2} ",
     re.MULTILINE,
 )
-_TIME = r"\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+_TIME = r"[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:\.[0-9]{1,9})?"
 _HOST = re.compile(
-    r"(?:<\d{1,3}>)?(?:1 )?(?:"
-    r"\d{4}-\d\d-\d\dT[^ \n]{8,30}"  # RFC 5424, and short-iso of the journal
-    rf"|(?:[A-Z][a-z]{{2}} )?\d{{4}}-\d\d-\d\d {_TIME}(?: [A-Z+:\d-]{{1,6}})?"  # short-full
-    rf"|[A-Z][a-z]{{2}} [ \d]\d (?:\d{{4}} )?{_TIME}"  # RFC 3164
-    r"|\d{9,11}\.\d{1,9}"  # short-unix
-    r"|\[ {0,12}\d{1,12}\.\d{1,9}\]"  # short-monotonic
-    r") (?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,127}) kernel(?:\[\d{1,10}\])?(?::| - )"
+    r"(?:<[0-9]{1,3}>)?(?:1 )?(?:"
+    r"[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[^ \n]{8,30}"  # RFC 5424, and short-iso of the journal
+    rf"|(?:[A-Z][a-z]{{2}} )?[0-9]{{4}}-[0-9][0-9]-[0-9][0-9] {_TIME}(?: [A-Z+:0-9-]{{1,6}})?"  # short-full
+    rf"|[A-Z][a-z]{{2}} [ 0-9][0-9] (?:[0-9]{{4}} )?{_TIME}"  # RFC 3164
+    r"|[0-9]{9,11}\.[0-9]{1,9}"  # short-unix
+    r"|\[ {0,12}[0-9]{1,12}\.[0-9]{1,9}\]"  # short-monotonic
+    r") (?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,127}) kernel(?:\[[0-9]{1,10}\])?(?::| - )"
 )
 """Formats of the journal: https://www.freedesktop.org/software/systemd/man/latest/journalctl.html#-o."""
 _FIELD = re.compile(r"(?:^\s*_HOSTNAME=|\"_HOSTNAME\"\s{0,4}:\s{0,4}\")(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,127})")

@@ -149,3 +149,37 @@ def named(names: list[str]) -> str:
     """The first of some names, and the number of the others."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
+
+
+def parts_of(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """Files with the first of their parts that no reader takes, each file once.
+
+    >>> parts_of({"a/dmesg.txt": [":2 (no code)", ":7 (no code)"], "a/nvlink.txt": [" (link 3)"]})
+    ['a/dmesg.txt:2 (no code), :7 (no code)', 'a/nvlink.txt (link 3)']
+    """
+    return [name + parts[0] + "".join(f", {part.strip()}" for part in _few(parts[1:])) for name, parts in found.items()]
+
+
+def _few(parts: Sequence[str]) -> list[str]:
+    more = len(parts) - _SHOWN + 1
+    return [*parts[: _SHOWN - 1], *([f"and {more} more"] if more > 0 else [])]
+
+
+def uncounted(counted: Mapping[str, int], devices: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Gaps of a list of link counters: active links and GPUs of a node without any.
+
+    >>> list(uncounted({"GPU-1": 4}, [{"name": "GPU-1", "num_active_links": 18}, {"name": "GPU-2"}]))
+    ['counters of 4 of 18 active links of GPU-1', 'counters of links of 1 of 2 GPUs']
+    """
+    for device in devices:
+        num_links = device.get("num_active_links") or 0
+        if 0 < counted.get(device["name"], 0) < num_links:
+            yield f"counters of {counted[device['name']]} of {num_links} active links of {device['name']}"
+    gpus = [device["name"] for device in devices if str(device["name"]).startswith("GPU-")]
+    if 0 < (number := sum(name in counted for name in gpus)) < len(gpus):
+        yield f"counters of links of {number} of {len(gpus)} GPUs"
+
+
+def counted_words(names: Sequence[str], one: str, many: str, rest: str) -> str:
+    """Words with their number, such as `3 links, which are not followed`."""
+    return f"{one} {rest}" if len(names) == 1 else f"{len(names)} {many} {rest}"

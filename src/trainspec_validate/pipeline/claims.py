@@ -60,7 +60,7 @@ _KIND_AT_TOP: Final = re.compile(rf"^[\"']?kind[\"']?\s*+:\s*+[\"']?(?:{'|'.join
 _KIND_ANYWHERE: Final = re.compile(rf"\bkind[\"']?\s*+:\s*+[\"']?(?:{'|'.join(KINDS)})\b".encode())
 _IN_NOTEBOOK: Final = tuple(
     re.compile(rf"\"{line}".encode())
-    for line in (r"apiVersion: [\\\"']*trainspec/v\d", rf"kind: [\\\"']*(?:{'|'.join(KINDS)})\b")
+    for line in (r"apiVersion: [\\\"']*trainspec/v[0-9]", rf"kind: [\\\"']*(?:{'|'.join(KINDS)})\b")
 )
 """Lines of a document in the source of a cell of a notebook, each of which is a text of its own."""
 _A_KIND: Final = re.compile(rf"\b(?:{'|'.join(KINDS)})\b".encode())
@@ -149,7 +149,7 @@ def _is_nearly_ours(version: bytes) -> bool:
     [True, True, False]
     """
     text = unicodedata.normalize("NFKC", version.decode("utf-8", "replace")).lower()
-    name = re.split(r"[/:.\d]|-?v\d", text, maxsplit=1)[0]
+    name = re.split(r"[/:.0-9]|-?v[0-9]", text, maxsplit=1)[0]
     letters = "".join(character for character in name if character.isascii() and character.isalpha())
     if len(letters) < len(name.strip(" \"'-_")):  # something in it is no letter of ASCII
         return len(letters) >= _LEAST_LETTERS and _is_within(letters, _NAME)

@@ -39,7 +39,7 @@ _ARRAY_HEAD: Final = re.compile(
 """How an array of plain numbers begins; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html."""
 _OF_STATE: Final = re.compile(
     r"adam|bias|buffer|checkpoint|ckpt|embed|encoder|decoder|epoch|ema|exp_avg|grad|head|iter|kernel|layer|mlp|model"
-    r"|moment|norm|opt|param|rank|rng|shard|state|step|tensor|train|variable|weight|wte|wpe|^\W*\d+\W*$|^[a-z]?\d*\.npy$"
+    r"|moment|norm|opt|param|rank|rng|shard|state|step|tensor|train|variable|weight|wte|wpe|^\W*[0-9]+\W*$|^[a-z]?[0-9]*\.npy$"
 )
 """Words of names that programs give to arrays of state."""
 _MOST_LOG_BYTES: Final = 4 * 1024**2
@@ -59,8 +59,8 @@ _OF_CHAT: Final = frozenset(
 )
 """Keys that hold a text or a conversation, however short it is and whatever its own keys are."""
 _LEVEL: Final = frozenset({"level", "lvl"})
-_STEP_IN_LOG: Final = re.compile(r"\b(?:step|iter|iteration|epoch)s?\b\W{0,4}\d", re.IGNORECASE)
-_LOSS_IN_LOG: Final = re.compile(r"loss\b\W{0,4}\d", re.IGNORECASE)
+_STEP_IN_LOG: Final = re.compile(r"\b(?:step|iter|iteration|epoch)s?\b\W{0,4}[0-9]", re.IGNORECASE)
+_LOSS_IN_LOG: Final = re.compile(r"loss\b\W{0,4}[0-9]", re.IGNORECASE)
 _LONGEST_LINE_OF_LOG: Final = 1_000
 _SEVERAL_WORDS: Final = re.compile(r"\w\W*\s\W*\w")
 _UNSPACED: Final = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{4}")

@@ -38,7 +38,7 @@ OWN_STEMS = frozenset({"cluster", "plan", "checkpoint"})
 """Starts of names of YAML and JSON files that are documents, unless their text is one of another program."""
 _OWN_SUFFIXES = (".prom", ".mllog")
 """Ends of names that no other program uses: such a file is a stream, even where its format cannot be recognised."""
-_NUMBERED = re.compile(r"\.\d+\.jsonl(?:\.gz|\.zst)?$")
+_NUMBERED = re.compile(r"\.[0-9]+\.jsonl(?:\.gz|\.zst)?$")
 """Names that a recorder gives: writer and attempt. One that holds no JSON at all is a stream that was destroyed."""
 _STRUCTURED = frozenset(
     {
@@ -53,9 +53,9 @@ _OWN_COLUMNS = (b"time_us", b"emitter")
 _START_BYTES = 262_144
 _STATE_NAME = "trainer_state.json"
 """Each checkpoint of the Hugging Face Trainer has the log of the run up to it; a run has one next to them."""
-_STATE_STEP = re.compile(r"checkpoint-(\d{1,12})")
+_STATE_STEP = re.compile(r"checkpoint-([0-9]{1,12})")
 _TABLE = ".csv"
-_OUTPUT = re.compile(r"\.(?:log|out|err|stdout|stderr|txt|[oe])(?:[.-]?\d{1,9})?$|(?:^|/)(?:stdout|stderr|log|nohup)$")
+_OUTPUT = re.compile(r"\.(?:log|txt|(?:std)?(?:out|err)|[oe])(?:[.-]?[0-9]+)?$|(?:^|/)(?:std(?:out|err)|log|nohup)$")
 """What programs print is called so, with a number where logs are rotated, or by PBS."""
 _OF_RUNS = frozenset({b"Name", b"State", b"Created", b"Runtime"})
 """Columns of a list of runs that the site of Weights & Biases exports."""

@@ -62,6 +62,7 @@ from trainspec_validate.pipeline.texts import Text
 from trainspec_validate.pipeline.unpacked import is_not_searched, why_not_searched
 from trainspec_validate.system.boundary import InputError, open_regular
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.system.packings import is_packed, unpacked_name
 from trainspec_validate.system.repository import TOOLS, absent_submodules, absent_submodules_below, is_absent_submodule
 
@@ -369,7 +370,7 @@ def _stream_reason(file: Path) -> str:
         found, reason = None, ""
     if found:
         return f"holds a stream ({found.title}) under a name that is not searched"
-    return reason or packed_stream_reason(file) or (_log_reason(file) if file.suffix[1:].isdecimal() else "")
+    return reason or packed_stream_reason(file) or (_log_reason(file) if is_digits(file.suffix[1:]) else "")
 
 
 def _log_reason(file: Path) -> str:

@@ -41,21 +41,23 @@ class PlannedJob:
     """A way to train a model on a cluster, with what is predicted of it."""
 
     plan: TrainingPlan
-    policy: CheckpointPolicy
-    """Saves and recovery of the job."""
+    policy: CheckpointPolicy | None
+    """Saves and recovery of the job; None without a predicted step."""
     plan_text: str
     """The plan as YAML, with the reason for each choice in a comment."""
-    policy_text: str
-    step_seconds: float
-    """Predicted time of one optimizer step."""
+    policy_text: str | None
+    step_seconds: float | None
+    """Predicted time of one optimizer step; None for a job that fits with offload to the host alone."""
     low_step_seconds: float | None
     """Eight of ten measured runs of this kind took from this time; None where no run of this kind was measured."""
     high_step_seconds: float | None
     """To this one."""
     memory_bytes: float
     """Predicted peak of the rank that needs most."""
-    model_flops_utilization: float
-    """Predicted, between 0 and 1."""
+    model_flops_utilization: float | None
+    """Predicted, between 0 and 1; None without a predicted step."""
+    not_predicted: str | None = None
+    """Why the time of a step is not predicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,21 +173,23 @@ def _model(model: str | Input) -> tuple[Model, Adapters | None]:
 def _job(asked: Request, ranking: Ranking, scored: Scored) -> PlannedJob:
     cluster = f"{{name: {as_text(asked.cluster.metadata.name)}}}"
     texts = plan_text.documents(asked, ranking, scored, cluster, by_name=True)
-    plan_yaml, policy_yaml = texts[plan_text.PLAN_FILE], texts[plan_text.POLICY_FILE]
-    planned, policy = read("TrainingPlan", _data(plan_yaml)), read("CheckpointPolicy", _data(policy_yaml))
-    if not (isinstance(planned, TrainingPlan) and isinstance(policy, CheckpointPolicy)):
+    plan_yaml, policy_yaml = texts[plan_text.PLAN_FILE], texts.get(plan_text.POLICY_FILE)
+    planned = read("TrainingPlan", _data(plan_yaml))
+    policy = None if policy_yaml is None else read("CheckpointPolicy", _data(policy_yaml))
+    if not (isinstance(planned, TrainingPlan) and (policy is None or isinstance(policy, CheckpointPolicy))):
         raise TypeError("a plan was read as another kind")
-    step = scored.outlook.step
+    is_timed, outlook = scored.untimed is None, scored.outlook
     return PlannedJob(
         plan=planned,
         policy=policy,
         plan_text=plan_yaml,
         policy_text=policy_yaml,
-        step_seconds=step.seconds,
-        low_step_seconds=scored.outlook.low_seconds,
-        high_step_seconds=scored.outlook.high_seconds,
+        step_seconds=scored.seconds if is_timed else None,
+        low_step_seconds=outlook.low_seconds if is_timed else None,
+        high_step_seconds=outlook.high_seconds if is_timed else None,
         memory_bytes=scored.memory.total,
-        model_flops_utilization=scored.outlook.utilisation,
+        model_flops_utilization=outlook.utilisation if is_timed else None,
+        not_predicted=scored.untimed,
     )
 
 

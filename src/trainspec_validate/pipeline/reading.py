@@ -31,6 +31,7 @@ from trainspec_validate.pipeline.claims import is_ours
 from trainspec_validate.pipeline.engine import Member
 from trainspec_validate.pipeline.files import SUFFIXES, File
 from trainspec_validate.system.boundary import UnreadableError
+from trainspec_validate.system.digits import is_digits
 
 if TYPE_CHECKING:
     from trainspec_validate.documents.schema import SchemaFailure
@@ -333,7 +334,7 @@ def listed_unknowns(data: Mapping[str, Any]) -> Iterator[tuple[int, str, Pointer
     listed = data.get("unknowns")
     for number, text in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(text, str):
-            yield number, text, tuple(int(step) if step.isdecimal() else step for step in text.split("."))
+            yield number, text, tuple(int(step) if is_digits(step) else step for step in text.split("."))
 
 
 def unknown_required_keys(kind: str, data: Mapping[str, Any]) -> list[str]:

@@ -18,8 +18,8 @@ _MOST_COLUMNS: Final = 1_000
 _BORDER: Final = re.compile(r"[\s:|+-]+")
 """The line below the names of columns in a table for a person."""
 _HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_WORD: Final = re.compile(r"[a-z]+|\d+")
-_NUMBER: Final = re.compile(r"[-+]?(?:\d[\d_]*(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?%?")
+_WORD: Final = re.compile(r"[a-z]+|[0-9]+")
+_NUMBER: Final = re.compile(r"[-+]?(?:[0-9][0-9_]*(?:[.,][0-9]*)?|[.,][0-9]+)(?:[eE][-+]?[0-9]+)?%?")
 _NO_VALUE: Final = frozenset({"", "-", "nan", "-nan", "inf", "-inf", "none", "null", "na", "n/a"})
 _OF_TENSORBOARD: Final = frozenset({"wall time", "step", "value"})
 """Columns of a scalar that TensorBoard exports, whose name is that of the file."""

@@ -54,6 +54,7 @@ def choices_of(request: Request, scored: Scored) -> Lines:
 
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 _LEAST_DIFFERENCE = 0.0005
+_NO_HOST = "and the profile states no host.memory_bytes to offload to"
 NOTHING_ELSE = "no other value was compared, or fits"
 
 
@@ -80,6 +81,8 @@ def reason(ranking: Ranking, dimension: str, scored: Scored | None = None) -> st
     if other is None:
         return NOTHING_ELSE
     value = shown(dimension, dimensions(other.choice)[dimension])
+    if written.untimed:
+        return f"{value} fits too, and neither step is predicted"
     change = other.seconds / written.seconds - 1
     if abs(change) <= _LEAST_DIFFERENCE:
         return f"{value} takes as long"
@@ -112,9 +115,11 @@ def nothing_fits(request: Request, ranking: Ranking) -> str:
             "pipelines busy; choose other --num-ranks or more --global-sequences"
         )
     memory = bytes_(request.goal.memory_budget_bytes)
+    host = request.goal.host_bytes_per_rank
+    offload = f"nor with offload to {bytes_(host)} of its host" if host else _NO_HOST
     ranks = "use more --num-ranks, or a shorter --sequence-length"
     if request.goal.num_ranks >= request.nodes.num_ranks:
         every = number(request.nodes.num_ranks)
         ranks = f"all {every} ranks of the node group are in use: use a shorter --sequence-length"
     change = f"leave out one of {fixed}, or {ranks}" if fixed else ranks
-    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank; {change}"
+    return f"none of {number(ranking.num_layouts)} layouts fits into {memory} of a rank, {offload}; {change}"

@@ -27,6 +27,10 @@ class Abilities:
     """Whether whole copies of a model that other ranks split are possible."""
     partial_stages: tuple[int, ...] = (1, 2, 3)
     """ZeRO stages that a part of the data ranks can share, with copies between the parts."""
+    optimizer_on_host: tuple[int, ...] = (0, 1, 2, 3)
+    """ZeRO stages at which the optimizer alone can wait on the host."""
+    state_on_host: tuple[int, ...] = (3,)
+    """ZeRO stages at which weights, gradients and optimizer can."""
 
     def runs(self, layout: Layout) -> bool:
         """Whether the framework can run a layout."""
@@ -41,6 +45,11 @@ class Abilities:
         )
         return all(able for used, able in wanted if used) and self._shares(w)
 
+    def offloads(self, layout: Layout, offload: str) -> bool:
+        """Whether the framework can leave this much of the model state of a layout on the host."""
+        stages = {"optimizer": self.optimizer_on_host, "state": self.state_on_host}.get(offload)
+        return stages is None or layout.sharding_stage in stages
+
     def _shares(self, layout: Layout) -> bool:
         stage, split = layout.sharding_stage, layout.tensor * layout.context * layout.pipeline > 1
         if stage == 0:
@@ -53,6 +62,8 @@ _MEGATRON = Abilities(
     "NVIDIA/Megatron-LM:megatron/training/arguments.py (use_distributed_optimizer; use_megatron_fsdp shards gradients "
     "and parameters, without a pipeline)",
     pipeline_stages=(0, 1),
+    optimizer_on_host=(1,),
+    state_on_host=(),
 )
 _FSDP = Abilities(
     "https://docs.pytorch.org/docs/stable/fsdp.html (ShardingStrategy)",
@@ -62,6 +73,7 @@ _FSDP = Abilities(
     expert=False,
     stages=(0, 2, 3),
     partial_stages=(2, 3),
+    optimizer_on_host=(),
 )
 ABILITIES: Mapping[str, Abilities] = {
     "megatron-lm": _MEGATRON,
@@ -75,6 +87,7 @@ ABILITIES: Mapping[str, Abilities] = {
         pipeline_stages=(2,),
         partial_stages=(2, 3),
         copies_split_models=False,
+        optimizer_on_host=(),
     ),
     "deepspeed": Abilities(
         "https://www.deepspeed.ai/tutorials/pipeline/ (1F1B), deepspeed/runtime/pipe/engine.py (ZeRO-2 and ZeRO-3 are "
@@ -84,6 +97,8 @@ ABILITIES: Mapping[str, Abilities] = {
         uneven_stages=False,
         pipeline_stages=(0, 1),
         partial_stages=(3,),
+        optimizer_on_host=(1, 2, 3),
+        state_on_host=(),
     ),
     "maxtext": Abilities(
         "AI-Hypercomputer/maxtext:src/maxtext/configs/base.yml (ici and dcn axes, shard_optimizer_over_data), "
@@ -91,15 +106,17 @@ ABILITIES: Mapping[str, Abilities] = {
         pipeline=False,
         stages=(0, 1, 3),
         partial_stages=(3,),
+        state_on_host=(),
     ),
     "fms-fsdp": replace(
         _FSDP,
         source="foundation-model-stack/fms-fsdp@078c29e7:fms_fsdp/utils/train_utils.py (fsdp, hsdp and ddp alone)",
         stages=(0, 3),
         partial_stages=(3,),
+        state_on_host=(),
     ),
     "pytorch": _FSDP,
-    "llm-foundry": replace(_FSDP, expert=True),
+    "llm-foundry": replace(_FSDP, expert=True, state_on_host=()),
 }
 """By the name of a framework."""
 ANY = Abilities("the space of a search")

@@ -14,7 +14,7 @@ from trainspec_validate.performance.forecast.joint import joint_of
 from trainspec_validate.performance.forecast.outlook import most_tokens_per_second
 from trainspec_validate.planner.explain import nothing_fits
 from trainspec_validate.planner.request import Adapters, Impossible, Request, Wishes, request
-from trainspec_validate.planner.search import Progress, Ranking, search
+from trainspec_validate.planner.search import Progress, Ranking, search, search_offloaded
 
 MOST_COMPARED = 32
 """Different node groups that are compared; each may take a search."""
@@ -70,11 +70,17 @@ def planned(  # noqa: PLR0913, PLR0917
     """
     if wishes.node_group is not None or len(cluster.node_groups) == 1:
         asked = request(cluster, model, wishes, adapters)
-        return Planned(asked, search(asked.goal, num_best, progress))
+        return Planned(asked, _ranking(asked, num_best, progress))
     if wishes.num_ranks is not None and wishes.num_ranks > max(_sizes(cluster).values()):
         asked = _together(cluster, model, wishes, adapters)
-        return Planned(asked, search(asked.goal, num_best, progress))
+        return Planned(asked, _ranking(asked, num_best, progress))
     return _Comparison(cluster, num_best, progress).fastest(*_requests(cluster, model, wishes, adapters))
+
+
+def _ranking(asked: Request, num_best: int, progress: Progress | None) -> Ranking:
+    """The plans of a request; where nothing fits, those that leave model state on the host."""
+    found = search(asked.goal, num_best, progress)
+    return found if found.plans else search_offloaded(asked.goal, num_best, progress) or found
 
 
 def _sizes(cluster: ClusterProfile) -> Mapping[str, int]:
@@ -128,6 +134,8 @@ class _Comparison:
     def __init__(self, cluster: ClusterProfile, num_best: int, progress: Progress | None) -> None:
         self._cluster, self._num_best, self._progress = cluster, num_best, progress
         self._best: tuple[float, Request, Ranking] | None = None
+        self._offloaded: tuple[Request, Ranking] | None = None
+        """Of the group of the highest peak rate that has plans with offload alone."""
         self._answers: list[GroupAnswer] = []
 
     def fastest(
@@ -143,21 +151,28 @@ class _Comparison:
             answer = self._answer(name, requests[name], most[name])
             self._answers += [replace(answer, name=each) for each in alike[name]]
         self._answers += refused
+        if self._best is None and self._offloaded is not None:
+            asked, ranking = self._offloaded
+            words = f"node group: {asked.nodes.group.name}, set --node-group for another; {_listed(self._answers)}"
+            return Planned(replace(asked, assumptions=(words, *asked.assumptions)), ranking, tuple(self._answers))
         if self._best is None:
             reasons = {answer.refused or "" for answer in self._answers}
             words = reasons.pop() if len(reasons) == 1 else f"no node group has a plan: {_listed(self._answers)}"
             raise Impossible(words)
         _, asked, ranking = self._best
         assumptions = (self._choice(asked.nodes.group.name), *asked.assumptions)
-        asked = replace(asked, assumptions=assumptions, notes=(_all_together(self._cluster),))
+        asked = replace(asked, assumptions=assumptions, notes=(*asked.notes, _all_together(self._cluster)))
         return Planned(asked, ranking, tuple(self._answers))
 
     def _answer(self, name: str, asked: Request, most: float) -> GroupAnswer:
         if self._best is not None and most < self._best[0]:
             return GroupAnswer(name, most_tokens_per_second=most)
-        ranking = search(asked.goal, self._num_best, self._progress)
+        ranking = _ranking(asked, self._num_best, self._progress)
         if not ranking.plans:
             return GroupAnswer(name, refused=nothing_fits(asked, ranking))
+        if ranking.plans[0].untimed:
+            self._offloaded = self._offloaded or (asked, ranking)
+            return GroupAnswer(name, refused="fits with offload to its hosts alone, and its step is not predicted")
         rate = ranking.plans[0].outlook.tokens_per_second
         if self._best is None or rate > self._best[0]:
             self._best = (rate, asked, ranking)

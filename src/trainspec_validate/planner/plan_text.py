@@ -8,7 +8,7 @@ from typing import Any
 
 from trainspec_validate.documents.commented import as_text, body, figure, head
 from trainspec_validate.documents.types import plain
-from trainspec_validate.model.units import bytes_per_second, number, percent, seconds
+from trainspec_validate.model.units import bytes_, bytes_per_second, number, percent, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.facts import is_tpu
 from trainspec_validate.performance.forecast.spans import axis_spans
@@ -17,15 +17,19 @@ from trainspec_validate.planner.explain import SHARDINGS, choices_of, reasons
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, collective_seconds, num_steps, planned_seconds, policy_figures
 from trainspec_validate.planner.search import Ranking, Scored
+from trainspec_validate.planner.space import OFFLOADED
 from trainspec_validate.planner.starter import checkpoint
+from trainspec_validate.planner.starter.plan import TIMEOUT_SECONDS
 
 Lines = list[tuple[str, str]]
 _ASYNCHRONOUS_COPIES = 2
 
 
-def document(request: Request, scored: Scored, names: Names, reasons: Mapping[str, str], blocking: float) -> str:
-    """The plan as commented YAML."""
-    layout, step = scored.choice.layout, scored.outlook.step
+def document(
+    request: Request, scored: Scored, names: Names, reasons: Mapping[str, str], timeout: tuple[float, str]
+) -> str:
+    """The plan as commented YAML, with the time-out of collectives and the reason for it."""
+    layout = scored.choice.layout
     lines: Lines = [
         ("metadata:", ""),
         (f"  name: {as_text(names.plan)}", "replace"),
@@ -48,12 +52,13 @@ def document(request: Request, scored: Scored, names: Names, reasons: Mapping[st
         *_parallelism(request, scored, reasons),
         *_batch(request, scored, reasons),
         *_section("precision", _precision(request), {}),
-        *_communication(request, scored, blocking),
+        *_communication(request, scored, timeout),
         *_memory(request, scored, reasons),
         *_job(request, scored),
-        *_performance(request, scored),
+        *([] if scored.untimed else _performance(request, scored)),
     ]
-    title = f"{request.model.name} on {layout.num_ranks} ranks: {step.seconds:.3g} s for a step, predicted."
+    step = "the time of a step is not predicted" if scored.untimed else f"{scored.seconds:.3g} s for a step, predicted"
+    title = f"{request.model.name} on {layout.num_ranks} ranks: {step}."
     return head("TrainingPlan", title, chosen=True) + body(lines)
 
 
@@ -178,14 +183,13 @@ def _batch(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Line
     ]
 
 
-def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
+def _communication(request: Request, scored: Scored, timeout: tuple[float, str]) -> Lines:
     software = request.cluster.software
     library = software.collective_library if software else None
     lines: Lines = [("communication:", "")]
     if library:
         pinned = f", version: {as_text(library.version)}" if library.version else ""
         lines.append((f"  library: {{name: {as_text(library.name)}{pinned}}}", "as in the profile"))
-    timeout = collective_seconds(scored.outlook.step.seconds, blocking)
     choices = choices_of(request, scored)
     if choices:
         lines.append(("  collectives:", ""))
@@ -193,7 +197,7 @@ def _communication(request: Request, scored: Scored, blocking: float) -> Lines:
     lines += [
         ("  overlap_gradients: true", "chosen"),
         ("  overlap_parameters: true", "chosen"),
-        (f"  timeout_seconds: {timeout:g}", "derived: outlasts three steps, a save, and a first set-up"),
+        (f"  timeout_seconds: {timeout[0]:g}", timeout[1]),
         ("  gradient_averaging: divide-after", "replace"),
     ]
     if request.fabric is not None and scored.choice.layout.num_ranks > request.nodes.ranks_per_node:
@@ -209,6 +213,7 @@ def _memory(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lin
     lines: Lines = [
         ("memory:", ""),
         (f"  activation_policy: {scored.choice.recompute}", f"chosen: {reasons['activation_policy']}"),
+        *_offload(scored),
         *([] if request.adapters else [(f"  state_bytes_per_parameter: {state.total:g}", per_parameter)]),
         (
             f"  predicted_peak_bytes: {figure(float(f'{allocated:.4g}'))}",
@@ -224,6 +229,15 @@ def _memory(request: Request, scored: Scored, reasons: Mapping[str, str]) -> Lin
     return lines
 
 
+def _offload(scored: Scored) -> Lines:
+    moved = OFFLOADED[scored.choice.offload]
+    if not moved:
+        return []
+    words = f"chosen: nothing fits without; together {bytes_(scored.host_bytes)} of host memory for a rank"
+    entries = [f"    - {{what: {what}, target: host, fraction: 1}}" for what in moved]
+    return [("  offload:", ""), *((entry, words if place == 0 else "") for place, entry in enumerate(entries))]
+
+
 def _job(request: Request, scored: Scored) -> Lines:
     steps, goal = num_steps(request), request.goal
     tokens = float(steps * goal.global_sequences * goal.sequence_length)
@@ -235,12 +249,14 @@ def _job(request: Request, scored: Scored) -> Lines:
         ("job:", ""),
         (f"  num_steps: {steps}", "derived: tokens over those of a step"),
         (f"  num_tokens: {figure(tokens)}", "derived: steps times tokens of a step"),
-        (
-            f"  planned_seconds: {figure(planned_seconds(request, scored))}",
-            "derived: steps and a twentieth more; time lost to failures comes on top",
-        ),
+        *([] if scored.untimed else [_planned(request, scored)]),
         ("  seed: 1234", "replace"),
     ]
+
+
+def _planned(request: Request, scored: Scored) -> tuple[str, str]:
+    words = "derived: steps and a twentieth more; time lost to failures comes on top"
+    return f"  planned_seconds: {figure(planned_seconds(request, scored))}", words
 
 
 def _performance(request: Request, scored: Scored) -> Lines:
@@ -281,10 +297,11 @@ MOST_STEPS, MOST_SECONDS = 10**8, 1e9
 
 def too_long(request: Request, scored: Scored) -> str | None:
     """Why documents cannot state the length of a job, and what to change; None where they can."""
-    steps, time = num_steps(request), planned_seconds(request, scored)
+    steps, time = num_steps(request), 0.0 if scored.untimed else planned_seconds(request, scored)
     if steps <= MOST_STEPS and time <= MOST_SECONDS:
         return None
-    job = f"{number(request.num_tokens)} tokens are {number(steps)} steps of {seconds(scored.seconds)}"
+    each = "" if scored.untimed else f" of {seconds(scored.seconds)}"
+    job = f"{number(request.num_tokens)} tokens are {number(steps)} steps{each}"
     most = f"a plan states {number(MOST_STEPS)} steps and {number(MOST_SECONDS // 86400)} days at most"
     return f"{job}; {most}: use fewer --tokens, or more --global-sequences or --num-ranks"
 
@@ -292,7 +309,7 @@ def too_long(request: Request, scored: Scored) -> str | None:
 def documents(
     request: Request, ranking: Ranking, scored: Scored, cluster_reference: str, *, by_name: bool = False
 ) -> dict[str, str]:
-    """Text of the plan and of its checkpoint policy, by file name.
+    """Text of the plan and of its checkpoint policy, by file name; of a plan without a predicted step, no policy.
 
     The reference to the profile is given as YAML writes it on one line, for example `{file: cluster.yaml}`. The policy
     refers to the plan by its file, or by its name alone.
@@ -304,8 +321,14 @@ def documents(
         cluster_reference=cluster_reference,
         plan_reference=f"{{{'' if by_name else f'file: {PLAN_FILE}, '}name: {as_text(name)}}}",
     )
+    why = reasons(ranking, scored)
+    if scored.untimed:
+        least = (float(TIMEOUT_SECONDS), "replace: outlasts a first set-up; let it outlast three steps and a save too")
+        return {PLAN_FILE: document(request, scored, names, why, least)}
     figures = policy_figures(request, scored, names)
+    longest = collective_seconds(scored.outlook.step.seconds, figures.blocking_seconds)
+    timeout = (longest, "derived: outlasts three steps, a save, and a first set-up")
     return {
-        PLAN_FILE: document(request, scored, names, reasons(ranking, scored), figures.blocking_seconds),
+        PLAN_FILE: document(request, scored, names, why, timeout),
         POLICY_FILE: checkpoint.document(figures),
     }

@@ -20,7 +20,9 @@ from trainspec_validate.performance.derived.groups import choose
 from trainspec_validate.performance.derived.job import JobNodes
 from trainspec_validate.performance.derived.trained import trained_of, with_adapters
 from trainspec_validate.performance.forecast.facts import MachineFacts, ModelFacts, is_tpu, machine_facts, model_facts
+from trainspec_validate.performance.forecast.gaps import gaps
 from trainspec_validate.performance.forecast.joint import joint_of
+from trainspec_validate.performance.forecast.predict import UNMASKED
 from trainspec_validate.planner.constraints import FREE, Constraints
 from trainspec_validate.planner.slices import no_slice
 from trainspec_validate.planner.space import VOCABULARY_TILE, Goal, layouts
@@ -37,6 +39,8 @@ _LONGEST_RUN_SECONDS = 365 * 86400.0
 _USUAL_UTILISATION = 0.25
 """A low one, so that few steps turn out longer."""
 _TOKENS_PER_PARAMETER = 20
+_MOST_OF_HOST = 0.9
+"""Share of the memory of a host that tensors of its ranks may take, as page-locked memory may (TS-MEM-013)."""
 _MAX_LAYERS = 10_000
 """Splits of layers over stages are written out; the deepest published model has fewer than 200."""
 
@@ -132,26 +136,23 @@ def _request(
 ) -> Request:
     assumptions: list[str] = []
     machine, num_ranks = place.machine, place.machine.topology.num_ranks
-    model, sequence_length = _model(model, wishes, assumptions)
     precision = precision_of(wishes.number_format, routed=model.experts is not None)
     facts = _facts(model, precision, wishes, adapters)
+    model, sequence_length = _model(model, wishes, assumptions)
     reserve = usual_reserve(machine.accelerator) if wishes.reserve_bytes is None else wishes.reserve_bytes
     _refuse(machine, reserve)
     batch = _Batch(model, num_ranks, num_ranks * machine.peak(facts.compute_formats)[1])
     tokens = wishes.num_tokens or batch.usual_tokens(assumptions)
     sequences = wishes.global_sequences or batch.usual()
-    asked = (num_ranks, sequences, sequence_length, reserve, _framework(wishes.framework))
-    goal = Goal(facts, machine, *asked, constraints=wishes.constraints)
+    asked = (num_ranks, sequences, sequence_length, reserve)
+    framework = _framework(wishes.framework)
+    goal = Goal(facts, machine, *asked, _host_bytes(place.nodes, num_ranks), framework, wishes.constraints)
     assumptions.extend(_software(goal))
     if not wishes.global_sequences:
         goal = _divisible(goal)
         assumptions.append(batch.told(goal.global_sequences))
     assumptions.extend(_indivisible(goal))
-    if tokens < goal.global_sequences * goal.sequence_length:
-        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
-        raise Impossible(
-            f"{number(tokens)} tokens are fewer than an optimizer step takes, {step}; ask for more --tokens"
-        )
+    _refuse_few(tokens, goal)
     return Request(
         cluster,
         place.nodes,
@@ -164,6 +165,7 @@ def _request(
         wishes.price_per_accelerator_hour,
         adapters,
         place.takes_all_groups,
+        tuple(gaps(model)),
     )
 
 
@@ -186,6 +188,8 @@ def model_of(plan: TrainingPlan) -> tuple[Model, Adapters | None]:
 
 
 def _facts(model: Model, precision: Precision, wishes: Wishes, adapters: Adapters | None) -> ModelFacts:
+    if model.bidirectional_attention:
+        raise Impossible(f"steps of {model.name} are not predicted: {UNMASKED}")
     if adapters is None:
         return model_facts(model, precision)
     trained = with_adapters(model, adapters.lora, adapters.frozen_parameters or precision.parameters)
@@ -225,6 +229,14 @@ def _one_group(cluster: ClusterProfile, wishes: Wishes) -> _Place:
 def _all_groups(cluster: ClusterProfile) -> _Place:
     joint = joint_of(cluster)
     return _Place(joint.nodes, joint.fabric, joint.machine, takes_all_groups=True)
+
+
+def _host_bytes(nodes: JobNodes, num_ranks: int) -> float | None:
+    """The share of a rank in the memory of its host; TS-MEM-010 would let it take all."""
+    host = nodes.group.host
+    if host is None or host.memory_bytes is None:
+        return None
+    return _MOST_OF_HOST * host.memory_bytes / min(nodes.ranks_per_node, num_ranks)
 
 
 def _nodes(cluster: ClusterProfile, wishes: Wishes) -> JobNodes:
@@ -288,6 +300,14 @@ def _refuse(machine: MachineFacts, reserve_bytes: float) -> None:
         raise Impossible(f"{absent}; ask for {number(joined)} rank{'s' if joined > 1 else ''} at most")
     if reserve_bytes >= machine.memory_bytes:
         raise Impossible(f"a reserve of {bytes_(reserve_bytes)} leaves nothing of {bytes_(machine.memory_bytes)}")
+
+
+def _refuse_few(num_tokens: float, goal: Goal) -> None:
+    """Say that a job has no whole optimizer step."""
+    if num_tokens < goal.global_sequences * goal.sequence_length:
+        step = f"{number(goal.global_sequences)} sequences of {number(goal.sequence_length)} tokens"
+        few = f"{number(num_tokens)} tokens are fewer than an optimizer step takes, {step}"
+        raise Impossible(f"{few}; ask for more --tokens")
 
 
 @dataclass(frozen=True, slots=True)

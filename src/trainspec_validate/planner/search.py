@@ -24,13 +24,16 @@ from trainspec_validate.performance.forecast.outlook import (
     outlook,
     overheads_of,
 )
+from trainspec_validate.performance.forecast.predict import UNKNOWN_HOST_WORK
 from trainspec_validate.performance.topology.networks import NotJoined
 from trainspec_validate.planner.space import (
+    OFFLOADED,
     ORDERS,
     RECOMPUTATIONS,
     Choice,
     Complexity,
     Goal,
+    Offload,
     dimensions,
     layouts,
     shardings,
@@ -59,12 +62,22 @@ class Scored:
     """Bytes of one of its ranks."""
     outlook: Outlook
     seconds: float
-    """Of a step, kept next to the outlook because comparisons ask for it a million times."""
+    """Of a step, kept next to the outlook because comparisons ask for it a million times.
+
+    For a plan that offloads it is the time on the device alone, by which such plans are ordered and nothing else.
+    """
+    host_bytes: float = 0.0
+    """Memory of its host that the rank with most offloaded state takes."""
 
     @property
     def rank_key(self) -> tuple[float, tuple[object, ...]]:
         """Shortest predicted step first; equal times in the order of choices."""
         return self.seconds, self.choice.key
+
+    @property
+    def untimed(self) -> str | None:
+        """Why the time of a step is not predicted; None where it is."""
+        return None if self.choice.offload == "none" else UNKNOWN_HOST_WORK
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,28 +152,31 @@ def _simplest(candidates: Iterable[Scored]) -> Scored | None:
 
 def settings_of(choice: Choice, framework: SoftwareComponent | None = None) -> Settings:
     """Facts of a choice besides its layout that a prediction needs."""
-    plain = Settings(recompute=choice.recompute, order=choice.order)
+    shares = {f"offloaded_{what}": 1.0 for what in OFFLOADED[choice.offload]}
+    plain = Settings(recompute=choice.recompute, order=choice.order, **shares)  # type: ignore[arg-type]
     if framework is None:
         return plain
     software = software_of(framework.name, framework.version)
     return replace(plain, software=software, framework_named=is_known(framework.name))
 
 
-def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemory]]:
+def fitting(goal: Goal, layout: Layout, offload: Offload = "none") -> Iterator[tuple[Choice, int, RankMemory]]:
     """The forms of a layout that fit into memory and are not slower than another by construction.
 
     More recomputation only adds operations, so that the least that fits is never slower. More sharding among the same
     ranks only adds messages, so that it is looked at where it saves recomputation.
     """
     orders = ORDERS if layout.pipeline > 1 and layout.data > 1 else ORDERS[:1]
-    forms = _Forms(goal, layout)
+    forms = _Forms(goal, layout, offload)
     for growing in shardings(goal, layout):
         least = len(RECOMPUTATIONS)
         for sharded in growing:
+            if not goal.abilities.offloads(sharded, offload):
+                continue
             for index, recompute in enumerate(RECOMPUTATIONS[:least]):
                 held = forms.held(sharded, recompute)
                 if held:
-                    yield from ((Choice(sharded, recompute, order), *held) for order in orders)
+                    yield from ((Choice(sharded, recompute, order, offload), *held) for order in orders)
                     least = index
                     break
 
@@ -168,8 +184,8 @@ def fitting(goal: Goal, layout: Layout) -> Iterator[tuple[Choice, int, RankMemor
 class _Forms:
     """Memory of the forms of a layout, whose activations are counted once for each recomputation."""
 
-    def __init__(self, goal: Goal, layout: Layout) -> None:
-        self._goal, self._layout = goal, layout
+    def __init__(self, goal: Goal, layout: Layout, offload: Offload = "none") -> None:
+        self._goal, self._layout, self._offload = goal, layout, offload
         self._kept: dict[Recompute, tuple[Activations, Overheads]] = {}
 
     def held(self, sharded: Layout, recompute: Recompute) -> tuple[int, RankMemory] | None:
@@ -183,7 +199,8 @@ class _Forms:
 
     def _counted(self, recompute: Recompute) -> tuple[Activations, Overheads]:
         if recompute not in self._kept:
-            goal, plain = self._goal, settings_of(Choice(self._layout, recompute), self._goal.framework)
+            goal, choice = self._goal, Choice(self._layout, recompute, offload=self._offload)
+            plain = settings_of(choice, goal.framework)
             policy, overheads = memory_policy(
                 goal.model, replace(plain, overheads=overheads_of(goal.machine.accelerator))
             )
@@ -197,6 +214,24 @@ def search(goal: Goal, num_best: int = 5, progress: Progress | None = None) -> R
     Raises:
         ValueError: fewer than one choice is asked for.
     """
+    return _search(goal, num_best, progress, "none")
+
+
+def search_offloaded(goal: Goal, num_best: int = 5, progress: Progress | None = None) -> Ranking | None:
+    """The choices that fit with as little on the host as possible; None where none does.
+
+    They are for a goal of which nothing fits without: their time is not predicted.
+
+    Raises:
+        ValueError: fewer than one choice is asked for.
+    """
+    if goal.host_bytes_per_rank is None:
+        return None
+    rankings = (_search(goal, num_best, progress, offload) for offload in OFFLOADED if offload != "none")
+    return next((ranking for ranking in rankings if ranking.plans), None)
+
+
+def _search(goal: Goal, num_best: int, progress: Progress | None, offload: Offload) -> Ranking:
     if num_best < 1:
         raise ValueError(f"{num_best} choices are asked for")
     found, too_large = _Found(num_best), 0
@@ -205,9 +240,12 @@ def search(goal: Goal, num_best: int = 5, progress: Progress | None = None) -> R
         if progress is not None:
             progress(index, len(bounds))
         fits = False
-        for choice, stage, memory in fitting(goal, bound.layout):
+        for choice, stage, memory in fitting(goal, bound.layout, offload):
+            host = host_bytes(goal, choice) if offload != "none" else 0.0
+            if host > (goal.host_bytes_per_rank or 0.0):
+                continue
             fits = True
-            found.note(_scored(goal, choice, stage, memory) if found.may_show(choice, bound) else bound)
+            found.note(_scored(goal, choice, stage, memory, host) if found.may_show(choice, bound) else bound)
         too_large += not fits
     return found.ranking(len(bounds), too_large)
 
@@ -285,10 +323,25 @@ def _note(alternatives: dict[tuple[str, Hashable], Scored], scored: Scored) -> N
             alternatives[entry] = scored
 
 
-def _scored(goal: Goal, choice: Choice, stage: int, memory: RankMemory) -> Scored | None:
+def host_bytes(goal: Goal, choice: Choice) -> float:
+    """Bytes of model state that the fullest rank of a choice leaves on its host."""
+    kept, whole = _states(goal, choice), _states(goal, replace(choice, offload="none"))
+    return max(every - some for some, every in zip(kept, whole, strict=True))
+
+
+def _states(goal: Goal, choice: Choice) -> list[float]:
+    """Bytes of model state on the device of a rank of each stage that may be the fullest."""
+    settings = replace(settings_of(choice, goal.framework), overheads=overheads_of(goal.machine.accelerator))
+    policy, overheads = memory_policy(goal.model, settings)
+    held = replace(overheads, optimizer_copies=0.0)
+    stages = stage_peaks(goal.model.shape, choice.layout, goal.model.state, policy, held)
+    return [memory.weights + memory.gradients + memory.optimizer for _, memory in stages]
+
+
+def _scored(goal: Goal, choice: Choice, stage: int, memory: RankMemory, host: float) -> Scored | None:
     """The prediction of a choice; None where the machine has no links for it."""
     try:
         found = outlook(goal.model, goal.machine, choice.layout, settings_of(choice, goal.framework))
     except NotJoined:
         return None
-    return Scored(choice, stage, memory, found, found.step.seconds)
+    return Scored(choice, stage, memory, found, found.step.seconds, host)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 from trainspec_validate.documents.types.base import SoftwareComponent
 from trainspec_validate.performance.costs.layout import Layout
@@ -31,6 +32,8 @@ class Goal:
     sequence_length: int
     reserve_bytes: float
     """Device memory of a rank that the framework's allocator leaves to the context and to collectives."""
+    host_bytes_per_rank: float | None = None
+    """Memory of its host that a rank may offload to; None where the profile states none."""
     framework: SoftwareComponent | None = None
     """Whose kernels and overlap predictions take, and which has to run the plan; None means any."""
     constraints: Constraints = FREE
@@ -88,6 +91,13 @@ billion parameters on four stages, with a vocabulary that is worth more than two
 MIN_EXPERT_COLUMNS = 256
 """Fewest columns of an expert on one rank; narrower products keep matrix units idle."""
 RECOMPUTATIONS: tuple[Recompute, ...] = ("none", "selective", "full")
+Offload = Literal["none", "optimizer", "state"]
+OFFLOADED: Mapping[Offload, tuple[str, ...]] = {
+    "none": (),
+    "optimizer": ("optimizer",),
+    "state": ("parameters", "gradients", "optimizer"),
+}
+"""Classes of tensor that wait in the memory of the host, least first; frameworks move these together."""
 
 
 Complexity = tuple[int, int]
@@ -101,6 +111,7 @@ class Choice:
     layout: Layout
     recompute: Recompute
     order: tuple[str, ...] = ORDERS[0]
+    offload: Offload = "none"
 
     @property
     def key(self) -> tuple[object, ...]:

@@ -88,8 +88,13 @@ def _lacks(report: Report) -> str:
     """How much the streams say went wrong, and what makes them incomplete."""
     lacks = dict.fromkeys(lack for run in report.coverage for lack in run.lacks)
     incomplete = f"; incomplete: {', '.join(lacks)}" if lacks else ""
-    num_incidents = sum(len(run.incidents) for run in report.coverage)
-    return (f"; the streams state {_count(num_incidents, 'incident')}" if num_incidents else "") + incomplete
+    return (f"; {_incidents(report)}" if report.findings and _incidents(report) else "") + incomplete
+
+
+def _incidents(report: Report) -> str:
+    """How many incidents the streams state; empty where they state none."""
+    number = sum(len(run.incidents) for run in report.coverage)
+    return f"the streams state {_count(number, 'incident')}" if number else ""
 
 
 def _not_run(report: Report) -> int:
@@ -112,6 +117,7 @@ def _found(report: Report) -> str:
 
 def _clean(report: Report) -> str:
     start = "nothing judged" if nothing_judged(report) else "no metric read" if _reads_none(report) else "no findings"
+    start += f", but {_incidents(report)}" if _incidents(report) else ""
     counts = verdicts(report)
     silenced = counts[Verdict.FAIL] + counts[Verdict.WARN]
     numbers = {_WORDS[Verdict.PASS]: counts[Verdict.PASS], "silenced": silenced}

@@ -8,6 +8,7 @@ from hashlib import sha256
 from trainspec_validate.model.finding import Cause, DocumentSummary, Report, Unjudged
 from trainspec_validate.report.excerpt import Painter
 from trainspec_validate.report.places import json_pointer, position, relative
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.system.neutral import printable
 
 _MAX_PATHS = 5
@@ -96,7 +97,7 @@ def _ranges(numbers: Sequence[str]) -> Iterator[str]:
     start = 0
     for end, number in enumerate(numbers):
         following = numbers[end + 1] if end + 1 < len(numbers) else ""
-        if number.isdecimal() and following.isdecimal() and int(following) == int(number) + 1:
+        if is_digits(number) and is_digits(following) and int(following) == int(number) + 1:
             continue
         yield from numbers[start : end + 1] if end - start < 2 else (f"{numbers[start]} to {number}",)
         start = end + 1

@@ -10,7 +10,7 @@ from trainspec_validate.performance.costs.stage_memory import MAX_CHUNKS
 from trainspec_validate.performance.costs.step_errors import NO_RUN, band_of
 from trainspec_validate.performance.forecast.facts import Unpredictable
 from trainspec_validate.performance.forecast.outlook import outlook
-from trainspec_validate.performance.forecast.predict import UNKNOWN_DEPTH, Prediction, predict
+from trainspec_validate.performance.forecast.predict import Prediction, predict
 from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, at
 from trainspec_validate.rules._groups import ask_group
 from trainspec_validate.rules._machine import check_fabric
@@ -69,8 +69,8 @@ def prediction_of(plan: TrainingPlan, cluster: ClusterProfile, *, frozen: bool =
     found = _predicted(_Pair(plan, cluster))
     if isinstance(found, Unpredictable):
         raise not_predicted(plan, found)
-    if found.unknown_depth and not frozen:
-        raise Uncovered(at(plan), f"is not predicted: {UNKNOWN_DEPTH}")
+    if found.unknown_work and not frozen:
+        raise Uncovered(at(plan), f"is not predicted: {found.unknown_work}")
     return found
 
 

@@ -78,6 +78,8 @@ def _overheads(settings: Settings, model: ModelFacts) -> Overheads:
     return replace(
         settings.overheads,
         gathered_gradient_bytes=GATHERED_GRADIENT_BYTES * model.trained_share,
+        offloaded_parameters=settings.offloaded_parameters,
+        offloaded_gradients=settings.offloaded_gradients,
         offloaded_optimizer=settings.offloaded_optimizer,
         offloaded_activations=settings.offloaded_activations,
     )

@@ -9,6 +9,7 @@ from trainspec_validate.documents.types import ClusterProfile
 from trainspec_validate.documents.types.observation import NodeObservation
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.rules import Violation, at
+from trainspec_validate.system.digits import is_digits
 
 _KEY = "observed_nodes"
 _SHOWN = 2
@@ -96,7 +97,7 @@ def short(name: str) -> str:
     ('node-1', '10.0.0.1')
     """
     head = name.lower().partition(".")[0]
-    return name if head.isdigit() else head
+    return name if is_digits(head) else head
 
 
 def _few(values: list[str]) -> str:

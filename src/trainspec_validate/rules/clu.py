@@ -25,7 +25,7 @@ _MEMORY_TOLERANCE = 0.1
 _SMALLEST_DRAM = 8e9
 _READ_SECONDS = (0.01, 1.0)
 _MOST_TIMES_THE_LARGEST = 10
-_NAMED_MEMORY = re.compile(r"(?<!\d)(?<!\d\.)(\d{1,4})[ _-]?(?:gb|gib)(?![a-z/])", re.IGNORECASE)
+_NAMED_MEMORY = re.compile(r"(?<![0-9])(?<![0-9]\.)([0-9]{1,4})[ _-]?(?:gb|gib)(?![a-z/])", re.IGNORECASE)
 _LEAST_OF_NAMED, _MOST_OF_NAMED = 1 / 9, 1.1
 """Share of the memory in a name: the smallest partition of a device has an eighth of it, and a GiB is 1.074 GB.
 

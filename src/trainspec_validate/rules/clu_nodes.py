@@ -28,6 +28,7 @@ from trainspec_validate.rules import NotApplicable, Uncovered, Violation, _descr
 from trainspec_validate.rules._device_peers import behind_others, below_declared
 from trainspec_validate.rules._node_rates import rates, refuse_unpublished
 from trainspec_validate.rules._same_machine import other_hosts, same_machines
+from trainspec_validate.system.digits import is_digits
 
 _KEY = "observed_nodes"
 _SHOWN = 8
@@ -287,7 +288,7 @@ def _counts(fault: str) -> bool:
     known = xid(fault)
     if known is not None:
         return known.reset or known.action in _WORKFLOWS
-    return not fault.removeprefix("xid:").isdigit()
+    return not is_digits(fault.removeprefix("xid:"))
 
 
 def _ports(cluster: ClusterProfile, i: int, node: NodeObservation, group: NodeGroup | None) -> Iterator[Violation]:

@@ -10,7 +10,7 @@ from trainspec_validate.model.units import bytes_, bytes_per_second, number, sec
 from trainspec_validate.performance.costs.layout import Layout
 from trainspec_validate.performance.derived import machine as machines
 from trainspec_validate.performance.derived.state import state_bytes_per_rank
-from trainspec_validate.performance.forecast.outlook import Settings
+from trainspec_validate.performance.forecast.outlook import Settings, memory_of_stage
 from trainspec_validate.performance.forecast.predict import Prediction
 from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved, Violation, at, rule
 from trainspec_validate.rules._forecast import SLOWEST, prediction_of, timed_prediction_of
@@ -34,10 +34,9 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
         raise Unresolved(
             at(plan, "parallelism", "schedule"), reason, "state predicted_peak_bytes, as measured in one step"
         )
-    capacity = predicted.machine.memory_bytes
-    predicted = replace(predicted, layout=leanest(plan, predicted.layout))
-    stage, found = lean_memory(predicted.model, predicted.layout, predicted.settings)
-    least = needed_bytes(found, spare)
+    lean = replace(predicted, layout=leanest(plan, predicted.layout))
+    stage, found = lean_memory(lean.model, lean.layout, lean.settings)
+    least, capacity = needed_bytes(found, spare), predicted.machine.memory_bytes
     if least > capacity:
         parts = {
             "weights": found.weights,
@@ -52,22 +51,45 @@ def predicted_fit(plan: TrainingPlan, cluster: ClusterProfile) -> Iterator[Viola
             f"a rank of stage {stage} is predicted to need {bytes_(least)} or more, and has {bytes_(capacity)}: {text}"
             f"; {bytes_(tensors)} over {1 + ERROR:g}, the most by which predictions exceed measured peaks, and "
             f"{bytes_(other)} for buffers, contexts and fragmentation",
-            _smaller(predicted, spare),
+            _smaller(lean, spare),
             related=((at_machine(machine, "accelerator"), "the accelerator"),),
         )
     elif plan.model.experts:
         raise Uncovered(at(plan, "model", "experts"), UNMEASURED, MEASURE)
+    elif predicted.memory[1].total > capacity:
+        raise _between(plan, predicted, spare, (least, predicted.memory[1].total))
+
+
+def _between(plan: TrainingPlan, predicted: Prediction, spare: float, needs: tuple[float, float]) -> Unresolved:
+    """The reason not to judge a plan that fits by the lean reading, the first of its needs, and not as predicted."""
+    least, likely = needs
+    _, stated = lean_memory(predicted.model, predicted.layout, predicted.settings)
+    most, capacity = needed_bytes(stated, spare), predicted.machine.memory_bytes
+    if most > capacity:
+        reason = (
+            f"does not state whether tensor ranks divide the tokens: a rank has {bytes_(capacity)}, and needs "
+            f"{bytes_(least)} where they do and {bytes_(most)} where they do not"
+        )
+        return Unresolved(at(plan, "parallelism"), reason, "state sequence: true or false")
+    reason = (
+        f"is predicted to need {bytes_(likely)} of the {bytes_(capacity)} of a rank, and "
+        f"{bytes_(least)} if its code keeps no more than the formulas"
+    )
+    place = at(plan, "memory", "activation_policy")
+    return Uncovered(place, reason, "measure one step, and state predicted_peak_bytes")
 
 
 def _smaller(predicted: Prediction, reserve: float) -> str:
-    """The first change that makes the rank fit, with what it then needs."""
+    """The first change with which the rank fits by the lean reading and by the prediction, with what it then needs."""
+    capacity = predicted.machine.memory_bytes
     for text, layout, settings in _choices(predicted.layout, predicted.settings):
         try:
             _, found = lean_memory(predicted.model, layout, settings)
+            _, whole = memory_of_stage(predicted.model, layout, settings)
         except ValueError:
             continue
         least = needed_bytes(found, reserve)
-        if least <= predicted.machine.memory_bytes:
+        if least <= capacity and whole.total <= capacity:
             return f"{text}: {bytes_(least)}"
     return "split the model over more ranks: neither recomputation nor smaller micro-batches nor sharding suffices"
 

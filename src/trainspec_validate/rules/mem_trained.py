@@ -46,7 +46,7 @@ def lora_count(plan: TrainingPlan) -> Iterator[Violation]:
 @rule("TS-MEM-028")
 def trained_part(plan: TrainingPlan) -> Iterator[Violation]:
     """No more parameters are trained than the model has."""
-    stated, total = plan.num_parameters_trained, num_parameters(plan)
+    stated, total = plan.num_parameters_trained, num_parameters(plan.model)
     if stated is None:
         raise NotApplicable("the plan states no trained parameters")
     if stated > total:

@@ -21,7 +21,7 @@ from trainspec_validate.system.process import placing
 
 LINK = "this is a link, and nothing is written through links; name what it leads to, or another file"
 LINK_ON_THE_WAY = "this is a link out of the working directory; name the place that it leads to"
-_STREAM = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,6})|/dev/(stdout|stderr)")
+_STREAM = re.compile(r"/(?:dev|proc/self)/fd/([0-9]{1,6})|/dev/(stdout|stderr)")
 """Names of what the process has open already, such as those that a shell makes for `>(program)`."""
 _NUMBERS = {"stdout": 1, "stderr": 2}
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})

@@ -9,7 +9,7 @@ PACKINGS: Final = (".gz", ".zst", ".bz2", ".xz", ".lzma", ".lz4", ".z", ".br", "
 """Ends of names of one compressed file, in lower case."""
 ARCHIVES: Final = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tlz", ".tzst", ".zip", ".7z", ".rar")
 """Ends of names of archives that no compression follows, in lower case."""
-_PACKED: Final = re.compile(rf"(?:{'|'.join(map(re.escape, PACKINGS))}|\.\d{{1,3}})+$", re.IGNORECASE)
+_PACKED: Final = re.compile(rf"(?:{'|'.join(map(re.escape, PACKINGS))}|\.[0-9]{{1,3}})+$", re.IGNORECASE)
 
 
 def is_packed(name: str) -> bool:

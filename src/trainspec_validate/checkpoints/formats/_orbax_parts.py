@@ -13,7 +13,7 @@ from trainspec_validate.checkpoints.view import Checkpoint, is_count
 
 SUCCESS = "commit_success.txt"
 _SHARDING = "_sharding"
-_BY_PROCESS = re.compile(r"(?:^|/)array_metadatas/process_\d+$")
+_BY_PROCESS = re.compile(r"(?:^|/)array_metadatas/process_[0-9]+$")
 _BROKEN = "resume from an earlier checkpoint"
 _SHARDINGS = frozenset({"NamedSharding", "SingleDeviceSharding", "PositionalSharding", "GSPMDSharding"})
 """https://orbax.readthedocs.io/en/latest/api_reference/checkpoint.metadata.html, "Sharding Metadata"."""

@@ -8,7 +8,7 @@ from typing import Any
 _ZARR_KEYS = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
 """Each is required: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html, "Metadata"."""
 _ZARR_DTYPE = re.compile(
-    r"[<>|][biufcmMSUV]\d{1,4}(?:\[\w+\])?|bfloat16|float8_\w+|int[24]|uint[24]|float4_\w+", re.ASCII
+    r"[<>|][biufcmMSUV][0-9]{1,4}(?:\[\w+\])?|bfloat16|float8_\w+|int[24]|uint[24]|float4_\w+", re.ASCII
 )
 _MAX_DIMENSIONS = 32
 

@@ -9,15 +9,15 @@ from trainspec_validate.checkpoints.trainer_files import MARK, RANDOM_STATES, is
 from trainspec_validate.checkpoints.view import Checkpoint
 
 # https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/checkpointing.py, save_accelerator_state
-_OPTIMIZER = re.compile(r"^optimizer(_\d+)?(\.bin|/)")
-_SCHEDULE = re.compile(r"^scheduler(_\d+)?\.bin$")
-_CUSTOM = re.compile(r"^custom_checkpoint_\d+\.pkl$")
+_OPTIMIZER = re.compile(r"^optimizer(_[0-9]+)?(\.bin|/)")
+_SCHEDULE = re.compile(r"^scheduler(_[0-9]+)?\.bin$")
+_CUSTOM = re.compile(r"^custom_checkpoint_[0-9]+\.pkl$")
 _OF_NO_MODEL = re.compile(
-    r"^(optimizer(_\d+)?(\.bin|/.*)|(scheduler|sampler|dl_state_dict)(_\d+)?\.bin|scaler\.pt|random_states_\d+\.pkl"
-    r"|custom_checkpoint_\d+\.pkl)$"
+    r"^(optimizer(_[0-9]+)?(\.bin|/.*)|(scheduler|sampler|dl_state_dict)(_[0-9]+)?\.bin|scaler\.pt|random_states_[0-9]+\.pkl"
+    r"|custom_checkpoint_[0-9]+\.pkl)$"
 )
 _ITEM = re.compile(
-    r"^(?P<stem>model|pytorch_model|optimizer|scheduler)(?:_(?P<number>[1-9]\d{0,3}))?(?P<end>\.safetensors|\.bin)$"
+    r"^(?P<stem>model|pytorch_model|optimizer|scheduler)(?:_(?P<number>[1-9][0-9]{0,3}))?(?P<end>\.safetensors|\.bin)$"
 )
 _MOST_ITEMS = 1_000
 _STATE = (*STATE_SUFFIXES, ".distcp")

@@ -15,19 +15,19 @@ from trainspec_validate.checkpoints.view import Checkpoint
 
 # https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, _get_zero_ckpt_name and others
 _OPTIMIZER = re.compile(
-    r"^(?P<kind>(?:bf16_|fp16_)?zero_pp_rank)_(?P<data>\d+)_mp_rank_(?P<model>\d+)_optim_states\.pt$"
+    r"^(?P<kind>(?:bf16_|fp16_)?zero_pp_rank)_(?P<data>[0-9]+)_mp_rank_(?P<model>[0-9]+)_optim_states\.pt$"
 )
-_MODEL = re.compile(r"^mp_rank_(?P<model>\d+)(?:_\d+)?_model_states\.pt$")
-_SHARD = re.compile(r"^(?P<kind>zero_pp_rank)_(?P<data>\d+)_mp_rank_(?P<model>\d+)_model_states\.pt$")
+_MODEL = re.compile(r"^mp_rank_(?P<model>[0-9]+)(?:_[0-9]+)?_model_states\.pt$")
+_SHARD = re.compile(r"^(?P<kind>zero_pp_rank)_(?P<data>[0-9]+)_mp_rank_(?P<model>[0-9]+)_model_states\.pt$")
 # https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/pipe/module.py, ckpt_layer_path, and
 # engine.py, _get_expert_ckpt_name
-_LAYER = re.compile(r"^layer_(?P<layer>\d{1,6})-model_(?P<model>\d{1,6})-model_states\.pt$")
+_LAYER = re.compile(r"^layer_(?P<layer>[0-9]{1,6})-model_(?P<model>[0-9]{1,6})-model_states\.pt$")
 _EXPERT = re.compile(
-    r"^layer_(?P<layer>\d{1,6})_expert_(?P<expert>\d{1,6})_mp_rank_(?P<model>\d{1,6})_model_states\.pt$"
+    r"^layer_(?P<layer>[0-9]{1,6})_expert_(?P<expert>[0-9]{1,6})_mp_rank_(?P<model>[0-9]{1,6})_model_states\.pt$"
 )
 # https://github.com/deepspeedai/DeepSpeed/blob/edaa72212/deepspeed/runtime/engine.py, load_checkpoint
 _LATEST = "latest"
-_TAG = re.compile(r"^global_step\d+/[^/]+_states\.pt$")
+_TAG = re.compile(r"^global_step[0-9]+/[^/]+_states\.pt$")
 """State under the tag that the Trainer of Hugging Face leaves to DeepSpeed, and asks for by no name."""
 _SCRIPT = "zero_to_fp32.py"
 """Written next to it, as is the log of the Trainer of Hugging Face."""

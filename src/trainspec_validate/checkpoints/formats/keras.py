@@ -20,7 +20,7 @@ _ARCHIVE = ".keras"
 _WEIGHTS = (".h5", ".hdf5")
 _BROKEN = "restore the file from another copy"
 _SETTINGS = ("config.json", "metadata.json")
-_VALUES = re.compile(r"^model\.weights(?:\.h5|\.json|_\d+\.h5)$")
+_VALUES = re.compile(r"^model\.weights(?:\.h5|\.json|_[0-9]+\.h5)$")
 # https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html, "Disk Format: Level 0A - Format Signature"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SUPERBLOCK_BYTES = 128

@@ -14,10 +14,10 @@ from trainspec_validate.checkpoints.view import Checkpoint
 MARK = "metadata.json"
 _COMMON = "common.pt"
 _INTEGRITY = "integrity.json"
-_NAMED = re.compile(r"^iter_\d{7}$")
+_NAMED = re.compile(r"^iter_[0-9]{7}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
-_RANK = re.compile(r"^(?P<kind>mp_rank|tp_rank)_\d{2}(?:_(?:pp_rank_)?\d{3}){0,2}$")
-_NUMBER = re.compile(r"\d+")
+_RANK = re.compile(r"^(?P<kind>mp_rank|tp_rank)_[0-9]{2}(?:_(?:pp_rank_)?[0-9]{3}){0,2}$")
+_NUMBER = re.compile(r"[0-9]+")
 _OF_A_RANK = "model_optim_rng.pt"
 _STATE = (".pt", ".ckpt")
 _MOST_RANKS = 1_000_000

@@ -10,7 +10,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 # https://github.com/huggingface/nanotron/blob/06468b637/src/nanotron/serialize/main.py, save and load
 _METADATA = "checkpoint_metadata.json"
 _OWN = re.compile(
-    r"^(?:model/(?:[^/]+/)*model_[^/]*_pp-rank-\d+-of-\d+_tp-rank-\d+-of-\d+\.safetensors|optimizer/optimizer_pp-\d+-of-\d+_"
+    r"^(?:model/(?:[^/]+/)*model_[^/]*_pp-rank-[0-9]+-of-[0-9]+_tp-rank-[0-9]+-of-[0-9]+\.safetensors|optimizer/optimizer_pp-[0-9]+-of-[0-9]+_"
     r"[^/]*\.pt)$"
 )
 _EARLIER = "resume from an earlier checkpoint"

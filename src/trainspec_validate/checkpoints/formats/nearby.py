@@ -11,7 +11,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 
 # https://github.com/NVIDIA/nvidia-resiliency-ext/blob/d8686d9/src/nvidia_resiliency_ext/checkpointing/local/
 # ckpt_managers/local_manager.py, _filename_from_template
-_LOCAL = re.compile(r"^iter_(?P<version>\d{7})_(?P<rank>\d{1,9})_local(?P<dirty>\.dirty)?\.pt$")
+_LOCAL = re.compile(r"^iter_(?P<version>[0-9]{7})_(?P<rank>[0-9]{1,9})_local(?P<dirty>\.dirty)?\.pt$")
 # https://github.com/intelligent-machine-learning/dlrover, dlrover/python/elastic_agent/torch/ckpt_saver.py
 _STAGE = "._dlrover_ckpt_stage"
 _TRACKER = "dlrover_latest.txt"

@@ -11,7 +11,7 @@ from trainspec_validate.checkpoints.view import Checkpoint
 _MARK = ".metadata.json"
 _MODEL = "model_and_optim"
 _TRAINER = "train"
-_RANK = re.compile(rf"^{_TRAINER}/rank(?P<rank>\d{{1,7}})\.pt$")
+_RANK = re.compile(rf"^{_TRAINER}/rank(?P<rank>[0-9]{{1,7}})\.pt$")
 _VERSION = "version"
 _EARLIER = "resume from an earlier checkpoint"
 

@@ -24,7 +24,7 @@ from trainspec_validate.system.boundary import reason_of
 
 SUFFIX = ".safetensors"
 _NUMBERED = re.compile(
-    r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
+    r"^(?P<stem>.*)-(?P<number>[0-9]{5})-of-(?P<total>[0-9]{5})(?P<end>\.(?:safetensors|bin|pt|h5|msgpack))$"
 )
 _INDEXED = (".safetensors", ".bin")
 # https://github.com/huggingface/huggingface_hub/blob/main/src/huggingface_hub/serialization/_torch.py,

@@ -22,7 +22,7 @@ _STEP = "step"
 """Variable that programs count steps in: https://www.tensorflow.org/guide/checkpoint."""
 _SAVES = "save_counter"
 """Variable that `tf.train.Checkpoint.save` counts its calls in, and names files by."""
-_STAGED = re.compile(rf"(^|/)[^/]+{STAGING}/part-\d+-of-\d+\.")
+_STAGED = re.compile(rf"(^|/)[^/]+{STAGING}/part-[0-9]+-of-[0-9]+\.")
 
 
 def read(checkpoint: Checkpoint) -> None:

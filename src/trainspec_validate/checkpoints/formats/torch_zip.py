@@ -61,7 +61,7 @@ _WITHOUT_STATE = frozenset({"meta.pt", "metadata.pt"})
 """Files of Lightning whose model is in files of PyTorch DCP next to them."""
 _OF_A_RANK = "model_optim_rng.pt"
 """The file that Megatron-LM writes for each rank in its own format."""
-_COUNTED_ANEW = re.compile(r"^random_states_\d{1,7}\.pkl$")
+_COUNTED_ANEW = re.compile(r"^random_states_[0-9]{1,7}\.pkl$")
 """Files of Accelerate, whose step begins again with each pass over the data:
 https://github.com/huggingface/accelerate/blob/16cb6eb8/src/accelerate/accelerator.py, _do_sync"""
 _VALUES = "/data/"

@@ -11,11 +11,12 @@ import click
 
 from trainspec_validate.model.metrics import catalog
 from trainspec_validate.model.suggest import hint
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import Given
 
 _TEXTS = ("run", "emitter", "host")
 _WHOLE = ("attempt", "rank")
-_OFFSET = re.compile(r"(?P<sign>[-+])(?P<hours>\d{1,2})(?::?(?P<minutes>\d\d))?")
+_OFFSET = re.compile(r"(?P<sign>[-+])(?P<hours>[0-9]{1,2})(?::?(?P<minutes>[0-9][0-9]))?")
 
 
 def words() -> str:
@@ -64,7 +65,7 @@ def _text(key: str, value: str) -> str:
 
 
 def _whole(key: str, value: str) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 8) or (key == "attempt" and int(value) > 1_000_000):
+    if not (is_digits(value) and len(value) <= 8) or (key == "attempt" and int(value) > 1_000_000):
         raise click.UsageError(f"--known {key}: a whole number from 0")
     return int(value)
 

@@ -186,6 +186,8 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     why = (plan_text.too_long(asked, scored) or safety.nowhere(asked)) if options["output"] else None
     if why:
         raise Failure(why)
+    if options["plot"] and scored.untimed:
+        raise Failure(f"--plot draws step times, and none is predicted: {scored.untimed}")
     plan_report.show(asked, ranking, options["top"], options["style"], found.groups)
     if options["output"] and not options["force"]:
         _refuse_invalid(asked, ranking, cluster, options)
@@ -222,11 +224,10 @@ def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> N
     from trainspec_validate.planner import plan_text, tradeoff  # noqa: PLC0415
 
     texts: dict[Path, str] = {}
+    chosen = ranking.plans[options["picked"] - 1]
     if options["output"]:
         target = Path(options["output"])
-        made = plan_text.documents(
-            asked, ranking, ranking.plans[options["picked"] - 1], _reference(asked, cluster, target)
-        )
+        made = plan_text.documents(asked, ranking, chosen, _reference(asked, cluster, target))
         texts |= {target / name: text for name, text in made.items()}
     if options["plot"]:
         texts[Path(options["plot"])] = tradeoff.drawing(asked, ranking)
@@ -234,6 +235,8 @@ def _write(asked: Any, ranking: Any, cluster: str, options: dict[str, Any]) -> N
         files.write(texts, force=options["force"])
     if options["output"]:
         documents = [path.as_posix() for path in texts if path.suffix == ".yaml"]
+        if chosen.untimed:
+            terminal.tell(f"{plan_text.POLICY_FILE}: not written, since its interval follows from the time of a step")
         terminal.tell(f"next: {shlex.join(['trainspec-validate', cluster, *documents])}")
 
 

@@ -14,6 +14,7 @@ from trainspec_validate.model.finding import Severity
 from trainspec_validate.model.units import bytes_, number, seconds
 from trainspec_validate.performance.costs.step_errors import NO_RUN
 from trainspec_validate.performance.forecast.facts import Unpredictable
+from trainspec_validate.performance.forecast.gaps import gaps
 from trainspec_validate.performance.forecast.predict import Prediction, predict
 from trainspec_validate.pipeline.engine import Member
 from trainspec_validate.pipeline.references import other_cluster
@@ -50,11 +51,16 @@ def show(cluster: str, plan: str, style: str, *, force: bool) -> int:
         raise Failure(f"{plan}: {error}") from error
     large = too_large(found)
     notes = [*([Note(Severity.WARNING, other)] if other else []), *([large] if large else [])]
+    left_out = [] if found.untimed else list(gaps(given.model))
     if style == "json":
-        terminal.emit(json.dumps(_json(found, notes), indent=2, ensure_ascii=False) + "\n", "json")
+        terminal.emit(
+            json.dumps({**_json(found, notes), "notes": left_out}, indent=2, ensure_ascii=False) + "\n", "json"
+        )
     else:
         tables.show(("", given.metadata.name), _rows(found), frozenset({1}))
         terminal.tell(f"step time: not predicted: {found.untimed}" if found.untimed else accuracy(found.outlook))
+        for words in left_out:
+            terminal.tell(words)
     for note in notes:
         terminal.tell(f"{note.severity.value}: {note.message}")
     return terminal.FINDINGS if large and large.severity is Severity.ERROR else terminal.OK

@@ -17,6 +17,7 @@ from trainspec_validate.planner.job_cost import JobCost, job_cost
 from trainspec_validate.planner.request import Request
 from trainspec_validate.planner.safety import Names, advice, policy_figures, with_spares
 from trainspec_validate.planner.search import Ranking, Scored
+from trainspec_validate.planner.space import OFFLOADED
 from trainspec_validate.planner.uncertainty import Band, effective_band, memory_band, utilisation_band
 from trainspec_validate.system.neutral import printable
 
@@ -43,31 +44,54 @@ def show(request: Request, ranking: Ranking, num_shown: int, style: str, groups:
     for note in [
         *(f"assumed {words}" for words in request.assumptions),
         *request.notes,
-        accuracy(best[0].outlook),
-        *tight(request, best[0]),
-        *advice(request, best[0]),
+        *_doubts(request, best[0]),
     ]:
         terminal.tell(note)
 
 
+def _doubts(request: Request, scored: Scored) -> list[str]:
+    """How far the prediction of a plan can be trusted, and what would make its job lose less time."""
+    if scored.untimed:
+        why = f"step time: not predicted: {scored.untimed}"
+        order = "plans are in the order of their steps without the transfers; measure the first ones"
+        return [why, order, *tight(request, scored)]
+    return [accuracy(scored.outlook), *tight(request, scored), *advice(request, scored)]
+
+
 def _column(request: Request, scored: Scored) -> list[tuple[str, str]]:
     """What is shown of one plan: labels of rows, which are the same for all plans of a request, and values."""
-    layout, outlook, step = scored.choice.layout, scored.outlook, scored.outlook.step
+    if scored.untimed:
+        offload = [("on the host", scored.choice.offload), ("  of a rank", bytes_(scored.host_bytes))]
+        return [("step", "not predicted"), *_memory_rows(request, scored), *offload, *_layout_rows(request, scored)]
+    outlook, step = scored.outlook, scored.outlook.step
     band, shares = outlook.band, utilisation_band(scored)
-    chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
-    shards = f" / {layout.num_shards}" if layout.sharding_stage and layout.sharding_degree else ""
-    capacity = request.goal.machine.memory_bytes
     return [
         ("step", _short(step.seconds)),
         (_BAND, _seconds(step.seconds, band) if band else NO_RUN),
         ("MFU", f"{outlook.utilisation:.1%}"),
         (_BAND, _shares(shares) if shares else NO_RUN),
-        ("memory", f"{scored.memory.total / capacity:.0%}"),
-        (_BAND, _shares(memory_band(scored), capacity)),
+        *_memory_rows(request, scored),
         ("exposed", f"{outlook.exposed_share:.1%}"),
         ("idle", f"{step.bubble_seconds / step.seconds:.1%}"),
         *_effective(request, scored),
         *_whole_job(request, scored),
+        *_layout_rows(request, scored),
+    ]
+
+
+def _memory_rows(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    capacity = request.goal.machine.memory_bytes
+    return [
+        ("memory", f"{scored.memory.total / capacity:.0%}"),
+        (_BAND, _shares(memory_band(scored), capacity)),
+    ]
+
+
+def _layout_rows(request: Request, scored: Scored) -> list[tuple[str, str]]:
+    layout = scored.choice.layout
+    chunks = f" x {layout.num_virtual_stages}" if layout.num_virtual_stages > 1 else ""
+    shards = f" / {layout.num_shards}" if layout.sharding_stage and layout.sharding_degree else ""
+    return [
         ("tensor", str(layout.tensor)),
         ("context", str(layout.context)),
         ("pipeline", f"{layout.pipeline}{chunks}"),
@@ -207,12 +231,27 @@ def _json(request: Request, ranking: Ranking, num_shown: int) -> dict[str, Any]:
 
 
 def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
-    step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
-    ready = with_spares(request, figures) or figures
+    timed = {"step_seconds": None, "not_predicted": scored.untimed} if scored.untimed else _time_json(request, scored)
     return {
         "layout": {**asdict(scored.choice.layout), "sharding_degree": scored.choice.layout.num_shards},
         "recompute": scored.choice.recompute,
         "order": list(scored.choice.order),
+        "offload": list(OFFLOADED[scored.choice.offload]),
+        **timed,
+        "memory_bytes": {**asdict(scored.memory), "total": scored.memory.total, "stage": scored.stage},
+        "memory_band_bytes": asdict(memory_band(scored)),
+        "host_memory_bytes": scored.host_bytes,
+        "collectives": [
+            {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
+            for item in collectives_of(request, scored)
+        ],
+    }
+
+
+def _time_json(request: Request, scored: Scored) -> dict[str, Any]:
+    step, figures = scored.outlook.step, policy_figures(request, scored, _UNNAMED)
+    ready = with_spares(request, figures) or figures
+    return {
         "step_seconds": step.seconds,
         "family": scored.outlook.family,
         "low_seconds": scored.outlook.low_seconds,
@@ -224,15 +263,9 @@ def _plan_json(request: Request, scored: Scored) -> dict[str, Any]:
         "model_flops_utilisation": scored.outlook.utilisation,
         "model_flops_utilisation_band": asdict(band) if (band := utilisation_band(scored)) else None,
         "tokens_per_second": scored.outlook.tokens_per_second,
-        "memory_bytes": {**asdict(scored.memory), "total": scored.memory.total, "stage": scored.stage},
-        "memory_band_bytes": asdict(memory_band(scored)),
         "interval_seconds": figures.interval_seconds,
         "effective_training_time": figures.effective_share,
         "effective_training_time_band": asdict(effective_band(request, figures)),
         "effective_training_time_with_spares": ready.effective_share,
         "job": asdict(cost) if (cost := _cost(request, scored)) else None,
-        "collectives": [
-            {**asdict(item.transfer), **asdict(item.estimate), "num_ranks": item.network.num_ranks}
-            for item in collectives_of(request, scored)
-        ],
     }

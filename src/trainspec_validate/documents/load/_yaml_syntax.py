@@ -11,7 +11,7 @@ from trainspec_validate.documents.load._base import LoadError, plain_place, span
 
 _FOREIGN_BREAKS: Final = {"\x85": "U+0085", "\u2028": "U+2028", "\u2029": "U+2029"}
 _NOT_PRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_TIGHT_DASH = re.compile(r"\s*-[^\s\d.-]")
+_TIGHT_DASH = re.compile(r"\s*-[^\s0-9.-]")
 _MAX_TAG_DIRECTIVES: Final = 8
 _TRAILING_PROBLEMS: Final = ("did not find expected key", "did not find expected <document start>")
 _OPEN_CONTEXTS: Final = ("while scanning a quoted scalar", "while scanning a simple key")

@@ -251,7 +251,7 @@ class RestartLimits(Record, frozen=True, kw_only=True):
     max_restarts_without_progress: Annotated[
         int, Meta(ge=0, le=1000, extra_json_schema={"x-requirement": RESTART_LIMITS})
     ]
-    """Restarts in a row that reach no new step."""
+    """Restarts in a row, after the first attempt, that reach no new optimizer step."""
 
 
 class CheckpointPolicy(Record, frozen=True, kw_only=True, tag_field="kind", tag="CheckpointPolicy"):

@@ -12,11 +12,12 @@ from trainspec_validate.interop.readers._accelerators import by_device
 from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int, shown
 from trainspec_validate.interop.readers._node import Device, Node, check_size, describe
 from trainspec_validate.interop.readers._products import accelerator_model
+from trainspec_validate.system.digits import is_digits
 
 _ROOT = "/sys/devices"
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}", re.ASCII)
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.ASCII)
-_RATE = re.compile(r"\s*([0-9]{1,5}(?:\.[0-9])?) Gb/sec(?: \(([0-9]{1,2})X ([A-Z]{3,4})\d*\))?\s*", re.ASCII)
+_RATE = re.compile(r"\s*([0-9]{1,5}(?:\.[0-9])?) Gb/sec(?: \(([0-9]{1,2})X ([A-Z]{3,4})[0-9]*\))?\s*", re.ASCII)
 _MAX_DEPTH = 32
 _MAX_PCI = 16_384
 _GENERATIONS = {(4, "EDR"): "edr", (4, "FDR"): "fdr", (4, "HDR"): "hdr", (2, "HDR"): "hdr100", (4, "NDR"): "ndr"}
@@ -166,7 +167,7 @@ def _interfaces(machine: Machine, nics: list[PciDevice], draft: Draft) -> list[t
 def _rdma(machine: Machine, item: PciDevice, name: str, draft: Draft) -> Device:
     label = as_name(name, "rdma")
     base = f"{item.path}/infiniband/{name}/ports"
-    ports = [port for port in machine.list(base) if port.isdecimal()][:16]
+    ports = [port for port in machine.list(base) if is_digits(port)][:16]
     layers = {(_line(machine, f"{base}/{port}/link_layer") or "").lower() for port in ports}
     technology = _pci.nic_technology(item.device_class, item.vendor, item.device)
     if technology not in {"efa", "slingshot"}:

@@ -16,8 +16,8 @@ _MAX_VALUES = 32
 _LISTED = 8
 _CUDA = "cudaDriverVersion"
 _PATTERNS = {
-    _CUDA: re.compile(r"cudaDriverVersion (?P<value>\d{4,6})\b"),
-    "ROCr version": re.compile(r"ROCr version (?P<value>\d{1,4}\.\d{1,4})\b"),
+    _CUDA: re.compile(r"cudaDriverVersion (?P<value>[0-9]{4,6})\b"),
+    "ROCr version": re.compile(r"ROCr version (?P<value>[0-9]{1,4}\.[0-9]{1,4})\b"),
     "path of the network plug-in": re.compile(r"Plugin Path ?: (?P<value>\S{1,300})"),
     "network plug-in": re.compile(r"NET/Plugin: (?P<value>(?:Loaded net plugin|Could not find:?) .{1,200})"),
 }
@@ -61,18 +61,18 @@ MAX_WARNINGS = 20
 _MAX_INTERFACES = 256
 _MAX_SETTINGS = 200
 _MAX_LINE = 20_000
-_HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,127}):\d{1,10}:\d{1,10} \[(?P<device>\d{1,4})\]")
-_VERSION = re.compile(r"\b(?P<name>NCCL|RCCL) version {0,4}:? {0,4}(?P<version>\d[\w.+-]{0,60})")
-_ADAPTER = re.compile(r"\b(?P<name>[A-Za-z]\w{0,60}):\d{1,3}/(?P<layer>RoCE|IB)\b")
-_SOCKET = re.compile(r"\[\d{1,3}\](?P<name>[A-Za-z][\w.-]{0,60}):")
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9][\w.-]{0,127}):[0-9]{1,10}:[0-9]{1,10} \[(?P<device>[0-9]{1,4})\]")
+_VERSION = re.compile(r"\b(?P<name>NCCL|RCCL) version {0,4}:? {0,4}(?P<version>[0-9][\w.+-]{0,60})")
+_ADAPTER = re.compile(r"\b(?P<name>[A-Za-z]\w{0,60}):[0-9]{1,3}/(?P<layer>RoCE|IB)\b")
+_SOCKET = re.compile(r"\[[0-9]{1,3}\](?P<name>[A-Za-z][\w.-]{0,60}):")
 _VIA = re.compile(r"\bvia NET/(?P<path>\S.*)")
 _SETTING = re.compile(r"\b(?P<name>(?:NCCL|RCCL)_[A-Z0-9_]{1,60}) set (?:by environment )?to (?P<value>\S*)")
-_RANKS = re.compile(r"\bn[Rr]anks (?P<ranks>\d{1,8})\b")
-_NODES = re.compile(r"\bnNodes (?P<nodes>\d{1,7})\b")
+_RANKS = re.compile(r"\bn[Rr]anks (?P<ranks>[0-9]{1,8})\b")
+_NODES = re.compile(r"\bnNodes (?P<nodes>[0-9]{1,7})\b")
 _LARGEST_RANK = 10_000_000
-_RING = re.compile(r"(?:Channel \d{2,3}/\d{1,4}|NVLS Head\s+\d{1,4}) ?:(?P<ranks>(?:\s+\d{1,8})+)\s*$")
-_ARROW = re.compile(r"(\d{1,8})(?:\[[0-9a-f]{1,8}\])?\s?->\s?(\d{1,8})\b")
-_REDUCING = re.compile(r"NVLS Head|\b[1-9]\d* nvls channels")
+_RING = re.compile(r"(?:Channel [0-9]{2,3}/[0-9]{1,4}|NVLS Head\s+[0-9]{1,4}) ?:(?P<ranks>(?:\s+[0-9]{1,8})+)\s*$")
+_ARROW = re.compile(r"([0-9]{1,8})(?:\[[0-9a-f]{1,8}\])?\s?->\s?([0-9]{1,8})\b")
+_REDUCING = re.compile(r"NVLS Head|\b[1-9][0-9]* nvls channels")
 _LAYERS = {"RoCE": "ethernet", "IB": "infiniband"}
 _NETWORKS = (
     ("socket", "tcp"),

@@ -6,17 +6,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from trainspec_validate.system.digits import is_digits
+
 MAX_ROWS = 2_000
 _MAX_LINE = 2_000
 _HEAD = re.compile(r"^#?[ \t]{0,80}size[ \t]+count[ \t]+type\b.{0,400}\btime[ \t]+algbw[ \t]+busbw", re.MULTILINE)
 _RANK = re.compile(
-    r"#\s*Rank\s+(?P<rank>\d{1,8})\s.{0,200}?\bon\s+(?P<host>\S{1,200})\s+device\s+\d{1,4}\s+\[[^\]]{1,40}\]\s*(?P<model>.{0,100})"
+    r"#\s*Rank\s+(?P<rank>[0-9]{1,8})\s.{0,200}?\bon\s+(?P<host>\S{1,200})\s+device\s+[0-9]{1,4}\s+\[[^\]]{1,40}\]\s*(?P<model>.{0,100})"
 )
 _PROGRAM = re.compile(
     r"\b(?P<name>all_reduce|all_gather|reduce_scatter|alltoall|alltoallv|broadcast|reduce|sendrecv|gather|scatter|hypercube)"
     r"_perf(?:_mpi)?\b"
 )
-_LIBRARY = re.compile(r"^#.*\b(?P<name>nccl|rccl)-library=(?P<code>\d{5,7})\b")
+_LIBRARY = re.compile(r"^#.*\b(?P<name>nccl|rccl)-library=(?P<code>[0-9]{5,7})\b")
 _OPERATIONS = {
     "all_reduce": "all-reduce",
     "all_gather": "all-gather",
@@ -29,13 +31,13 @@ _OPERATIONS = {
 _WRONG = "#wrong"
 _UNCHECKED = frozenset({"N/A", "-"})
 _ALL_UNCHECKED = ({"N/A"}, {"-"}, {"N/A", "-"})
-_NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?")
+_NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,6})?(?:e\+[0-9]{1,2})?")
 _MEASURED = frozenset({"time", "algbw", "busbw"})
 _TYPE = re.compile(r"(?:u?int(?:8|32|64)|half|float|double|bfloat16|bf16|fp?8\w{0,8}|float8\w{0,8})")
 """Names of data types. Source: NVIDIA/nccl-tests, src/common.cu; ROCm/rccl-tests, src/common.cu."""
-_LOG = re.compile(r"(?:\[?[A-Za-z][\w.\-]{0,200}:\d{1,9}:\d{1,9} \[\d{1,4}\] )NCCL [A-Z]{4,7} .*")
+_LOG = re.compile(r"(?:\[?[A-Za-z][\w.\-]{0,200}:[0-9]{1,9}:[0-9]{1,9} \[[0-9]{1,4}\] )NCCL [A-Z]{4,7} .*")
 """What the library writes with NCCL_DEBUG=INFO, also into the middle of a row, whose parts are flushed one by one."""
-_CELL = re.compile(r"-?\d{1,18}(?:\.\d{1,6})?(?:e\+\d{1,2})?|N/A|-")
+_CELL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,6})?(?:e\+[0-9]{1,2})?|N/A|-")
 _MAX_SHOWN = 40
 _FACTOR_TOLERANCE = 0.005
 _LEAST_PRINTED = 4.0
@@ -58,6 +60,8 @@ class Row:
     """True when both rates have digits enough for their ratio to be judged."""
     is_unchecked: bool
     """True when the program says that it did not check the data."""
+    is_wrong: bool
+    """True when values out of place are wrong, whose time is then no measurement."""
 
 
 @dataclass(slots=True)
@@ -93,7 +97,7 @@ class _Cut:
         """The first line and the cells of a row that is whole by this line, or the line itself where it is no part."""
         rest = _LOG.sub("", line)
         cells = rest.split()
-        if not self.cells and rest != line and len(cells) > columns.index("type") and cells[0].isdecimal():
+        if not self.cells and rest != line and len(cells) > columns.index("type") and is_digits(cells[0]):
             self.line = number
         elif not self.cells or not all(map(_CELL.fullmatch, cells)):
             return number, line.split()
@@ -151,7 +155,7 @@ def _take_head(table: Table, line: str) -> None:
 
 def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[Row]:
     """The row of a line; nothing for a line that is no row of the table."""
-    if len(cells) != len(columns) or not cells[0].isdecimal() or len(cells[0]) > 18:
+    if len(cells) != len(columns) or not is_digits(cells[0]) or len(cells[0]) > 18:
         return
     first = columns.index("time")
     time = _decimal(cells[first])
@@ -159,17 +163,19 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         return
     algorithm, bus = _decimal(cells[first + 1]), _decimal(cells[first + 2])
     root = cells[columns.index("root")] if "root" in columns[:first] else ""
+    wrong = [cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG]
     yield Row(
         number,
         int(cells[0]),
         cells[columns.index("redop")] if "redop" in columns[:first] else "",
-        int(root) if re.fullmatch(r"-?\d{1,8}", root) else None,
+        int(root) if re.fullmatch(r"-?[0-9]{1,8}", root) else None,
         time * 1e-6,
         float(round(algorithm * 1e9)) if algorithm is not None else None,
         float(round(bus * 1e9)) if bus is not None else None,
-        max((_count(cell) for cell, column in zip(cells, columns, strict=True) if column == _WRONG), default=0),
+        max(map(_count, wrong), default=0),
         min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
-        {cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG} in _ALL_UNCHECKED,
+        {*wrong} in _ALL_UNCHECKED,
+        any(map(_count, wrong[:1])),
     )
 
 
@@ -184,7 +190,7 @@ def _odd(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
     for cell, column in zip(cells, columns, strict=True):
         is_odd = (
             (column in _MEASURED and _decimal(cell) is None)
-            or (column == "size" and not re.fullmatch(r"\d{1,18}", cell))
+            or (column == "size" and not re.fullmatch(r"[0-9]{1,18}", cell))
             or (column == _WRONG and cell not in _UNCHECKED and not _NUMBER.fullmatch(cell))
         )
         if is_odd:
@@ -192,7 +198,7 @@ def _odd(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
 
 
 def _decimal(cell: str) -> float | None:
-    return float(cell) if re.fullmatch(r"\d{1,12}(?:\.\d{1,6})?", cell) else None
+    return float(cell) if re.fullmatch(r"[0-9]{1,12}(?:\.[0-9]{1,6})?", cell) else None
 
 
 def _count(cell: str) -> int:

@@ -8,6 +8,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft
 
 _RATE = ("optimizer", "learning_rate")
 _DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
+_OPTIMIZER = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/config.py"
 _USUAL_PEAK = 1e-3
 _DEEPSPEED_KINDS = {"warmuplr": "constant", "warmupdecaylr": "linear", "warmupcosinelr": "cosine"}
 _BY_OPTIMIZER = frozenset({"warmupcosinelr", "onecycle", "lrrangetest"})
@@ -61,7 +62,7 @@ def _put_deepspeed_name(draft: Draft, prefix: str) -> None:
     elif draft.reasons(mode):
         draft.lacks(("optimizer", "name"), draft.reasons(mode)[0])
     else:
-        draft.put(("optimizer", "name"), "adamw", f"Adam with adam_w_mode, the default of {_DEEPSPEED}")
+        draft.put(("optimizer", "name"), "adamw", f"Adam with adam_w_mode, the default of {_OPTIMIZER}")
 
 
 def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:

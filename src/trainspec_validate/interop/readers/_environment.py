@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from trainspec_validate.system.digits import is_digits
+
 _HEAD = 1024 * 1024
 _LIBRARIES = (
     r"(?:(?:NCCL|RCCL|TORCH|TORCH_NCCL|PYTORCH|TORCHINDUCTOR|CUDA|CUDNN|CUBLAS|NVTE|NVSHMEM|XLA|LIBTPU|JAX|HSA|HIP|ROCR"
@@ -67,7 +69,7 @@ def held_by_xla(flags: dict[str, str], put: Callable[[tuple[str, str], object], 
         value = flags.get(name, "")
         if value.lower() in {"true", "false"}:
             put(place, value.lower() == "true")
-        elif value.isdecimal() and 0 < len(value) < 13 and int(value):
+        elif is_digits(value) and 0 < len(value) < 13 and int(value):
             put(place, float(value))
         else:
             continue

@@ -9,6 +9,7 @@ from trainspec_validate.interop.readers._shell_words import cut_words
 from trainspec_validate.interop.readers._slurm_sizes import devices_per_node, nodes_told, slurm_sizes
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import bare
+from trainspec_validate.system.digits import is_digits
 
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
 _TASKS = re.compile(r"--(nodes|ntasks|ntasks-per-node|gpus-per-node)(?:=(.*))?|-([NnG])(.*)", re.DOTALL)
@@ -114,13 +115,13 @@ def _further(words: list[str]) -> str:
 
 
 def _size(text: str) -> str:
-    return text if text.isdecimal() and len(text) < 10 else "open"
+    return text if is_digits(text) and len(text) < 10 else "open"
 
 
 def _asked(launcher: str) -> dict[str, int]:
     """What a command asks Slurm or MPI for, by option."""
     pairs = [word.partition("=") for word in launcher.split()[1:]]
-    return {key: int(value) if value.isdecimal() else 0 for key, _, value in pairs}
+    return {key: int(value) if is_digits(value) else 0 for key, _, value in pairs}
 
 
 def included_slots(text: str) -> int | None:

@@ -11,7 +11,7 @@ from trainspec_validate.interop.fragment import ForeignText
 
 _PLACE = re.compile(r"(?:(?<=/)|\A)(megatron[-_]?[a-z0-9][\w.-]{0,60})(?=/|\Z)", re.IGNORECASE)
 _OWN_PLACE = re.compile(
-    r"megatron[-_]?(?:lm|core|deepspeed)(?:[-_.]?(?:main|master|dev|core|[rv]?[\d.]+))*", re.IGNORECASE
+    r"megatron[-_]?(?:lm|core|deepspeed)(?:[-_.]?(?:main|master|dev|core|[rv]?[0-9.]+))*", re.IGNORECASE
 )
 """Checkouts of Megatron-LM, and of the forks with DeepSpeed, whose defaults are those of Megatron-LM."""
 _DIRECTORY = re.compile(r"(?m)^[ \t]*(?:cd|pushd)[ \t]+[\"']?([^\s\"';&|]{1,300})")

@@ -8,6 +8,7 @@ from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, is_count, like, name_of, shown
+from trainspec_validate.system.digits import is_digits
 
 MAX_LENGTH = 16 * 1024
 _VARIABLE = ("variable_seq_lengths", "enable_variable_seq_lengths")
@@ -297,7 +298,7 @@ def _write_ramp(draft: Draft) -> None:
             draft.lacks(("batch", "ramp"), reason)
         return
     if isinstance(ramp, str):
-        ramp = [int(word) if word.isdecimal() and len(word) <= 18 else word for word in ramp.split()[:4]]
+        ramp = [int(word) if is_digits(word) and len(word) <= 18 else word for word in ramp.split()[:4]]
     whole, length = draft.counted("batch", "global_sequences"), draft.counted("model", "sequence_length")
     fits = isinstance(ramp, list) and len(ramp) == 3 and all(is_count(item) for item in ramp)
     if not fits or whole is None or length is None:

@@ -24,14 +24,14 @@ from trainspec_validate.model.units import bytes_
 _GROUP: Pointer = ("node_groups", 0)
 _MEMORY_TOLERANCE = 0.1
 _RATE_TOLERANCE = 0.01
-_PCIE = re.compile(r"pcie ?(?:gen ?)?(?P<generation>\d)(?:\.0)?(?: ?x ?(?P<lanes>\d{1,2}))?", re.IGNORECASE)
-_TORUS = re.compile(r"\d{1,4}(?:x\d{1,4}){1,2}")
+_PCIE = re.compile(r"pcie ?(?:gen ?)?(?P<generation>[0-9])(?:\.0)?(?: ?x ?(?P<lanes>[0-9]{1,2}))?", re.IGNORECASE)
+_TORUS = re.compile(r"[0-9]{1,4}(?:x[0-9]{1,4}){1,2}")
 _SWITCHED_IN_NODE = frozenset(
     {"nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb", "nvidia-b200-sxm-180gb", "nvidia-b300-sxm-288gb"}
 )
 _RACK = re.compile(r"nvl[-_ ]?72", re.IGNORECASE)
 _RACK_SIZE = 72
-_RACKS = re.compile(r"(?P<count>[1-9]\d{0,3}) ?x [\w .-]{0,30}nvl[-_ ]?72", re.IGNORECASE)
+_RACKS = re.compile(r"(?P<count>[1-9][0-9]{0,3}) ?x [\w .-]{0,30}nvl[-_ ]?72", re.IGNORECASE)
 
 
 def put_accelerator(sheet: Sheet, said: Mapping[str, Any]) -> CatalogAccelerator | None:

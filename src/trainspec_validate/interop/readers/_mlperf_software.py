@@ -24,7 +24,7 @@ def words(said: Mapping[str, Any], key: str) -> str:
     return "" if plain.casefold() in _NOTHING else plain
 
 
-_VERSION = r"v?(?P<version>\d[\w.+-]{0,60})"
+_VERSION = r"v?(?P<version>[0-9][\w.+-]{0,60})"
 _IN_TEXT: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     ("nccl", ("collective_library",), re.compile(rf"\bnccl[ :=]+{_VERSION}", re.IGNORECASE)),
     ("rccl", ("collective_library",), re.compile(rf"\brccl[ :=]+{_VERSION}", re.IGNORECASE)),
@@ -44,16 +44,16 @@ _KEYS = (
 )
 _MAX_ENTRIES = 90
 _ENTRIES_OF_A_REMARK = 3
-_ONE_VERSION = re.compile(r"v?\d[\w.+-]{0,60}")
+_ONE_VERSION = re.compile(r"v?[0-9][\w.+-]{0,60}")
 _BLANKS = re.compile(r"(?<=\w) {0,4}([.+-]) {0,4}(?=\w)")
 """Blanks around the signs inside a version, such as `2.12 .12`."""
 _SYSTEM = re.compile(
-    r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?)(?:,? release| version)? v?(?P<version>\d[\w.]{0,20})"
+    r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?)(?:,? release| version)? v?(?P<version>[0-9][\w.]{0,20})"
     r"(?: LTS)?(?: \([A-Za-z ]{1,30}\))?",
     re.IGNORECASE,
 )
-_RELEASE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?),? Release (?P<version>\d\d\.\d\d)")
-_NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]{1,40}) v?(?P<version>\d[\w.+-]{0,60})")
+_RELEASE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]{1,40}?),? Release (?P<version>[0-9][0-9]\.[0-9][0-9])")
+_NAMED = re.compile(r"(?P<name>[A-Za-z][\w-]{1,40}) v?(?P<version>[0-9][\w.+-]{0,60})")
 
 
 def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:

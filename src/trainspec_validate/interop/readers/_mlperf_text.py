@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainspec_validate.model.catalog import links
 
-_AMOUNT = re.compile(r"(?P<number>\d{1,6}(?:\.\d{1,4})?)\s*(?P<unit>[KMGT]i?B?)", re.IGNORECASE)
+_AMOUNT = re.compile(r"(?P<number>[0-9]{1,6}(?:\.[0-9]{1,4})?)\s*(?P<unit>[KMGT]i?B?)", re.IGNORECASE)
 _SCALES = {"M": 1e6, "G": 1e9, "T": 1e12, "MI": 2.0**20, "GI": 2.0**30, "TI": 2.0**40}
 
 _VENDORS = (("nvidia", "nvidia"), ("amd", "amd"), ("intel", "intel"), ("tpu", "google"), ("h100", "nvidia"))
@@ -49,9 +49,9 @@ class Interconnect:
 
 
 _TECHNOLOGIES = (("nvlink", "nvlink"), ("xgmi", "xgmi"), ("infinity fabric", "xgmi"), ("pcie", "pcie"))
-_GENERATION = re.compile(r"nvlink (?:gen ?)?(?P<a>\d)(?:\.0)?\b|\b(?P<b>\d)(?:st|nd|rd|th)[- ]gen nvlink")
-_LINKS = re.compile(r"\b(?P<count>\d{1,2}) ?x (?:\d(?:st|nd|rd|th)[- ]gen )?nvlinks?\b(?! ?(?:bridge|switch))")
-_RATE = re.compile(r"(?P<number>\d{1,5}(?:\.\d{1,3})?) ?(?P<unit>[gt])b ?/ ?s(?:ec)?\b")
+_GENERATION = re.compile(r"nvlink (?:gen ?)?(?P<a>[0-9])(?:\.0)?\b|\b(?P<b>[0-9])(?:st|nd|rd|th)[- ]gen nvlink")
+_LINKS = re.compile(r"\b(?P<count>[0-9]{1,2}) ?x (?:[0-9](?:st|nd|rd|th)[- ]gen )?nvlinks?\b(?! ?(?:bridge|switch))")
+_RATE = re.compile(r"(?P<number>[0-9]{1,5}(?:\.[0-9]{1,3})?) ?(?P<unit>[gt])b ?/ ?s(?:ec)?\b")
 
 
 def interconnect(text: str) -> Interconnect:
@@ -87,8 +87,8 @@ class NicText:
 
 
 _ROLE = re.compile(r"(?P<role>storage ?[&+] ?\w+|storage|compute|management)\s*:", re.IGNORECASE)
-_COUNT = re.compile(r"\b(?P<count>\d{1,3}) ?x\b", re.IGNORECASE)
-_NIC_RATE = re.compile(r"\b(?P<number>\d{1,4}) ?g(?:ig)?(?:b ?/ ?s(?:ec)?|bps|be|b|bit/s)\b", re.IGNORECASE)
+_COUNT = re.compile(r"\b(?P<count>[0-9]{1,3}) ?x\b", re.IGNORECASE)
+_NIC_RATE = re.compile(r"\b(?P<number>[0-9]{1,4}) ?g(?:ig)?(?:b ?/ ?s(?:ec)?|bps|be|b|bit/s)\b", re.IGNORECASE)
 _NIC_GENERATION = re.compile(r"\b(?P<name>xdr|ndr200|ndr|hdr100|hdr|edr|fdr)\b", re.IGNORECASE)
 _MAX_PARTS = 12
 

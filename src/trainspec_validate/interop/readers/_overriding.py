@@ -81,6 +81,7 @@ _VIRTUAL: Pointer = ("parallelism", "num_virtual_stages")
 _TITAN = "pytorch/torchtitan@000204a4:torchtitan"
 _DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed"
 _TRANSFORMERS = "transformers 5.24.0"
+_FACTORY = "hiyouga/LLaMA-Factory@ff6d4d12:src/llamafactory"
 
 TORCHTITAN = (
     Override(
@@ -202,7 +203,7 @@ TRAINER = (
         "AMP of Apex decides by fp16_opt_level (transformers 4.33.0, TrainingArguments)",
         values="apex",
     ),
-    Override(r"adafactor", (_NAME,), "Adafactor, unless optim names another (transformers 4.57.0, TrainingArguments)"),
+    Override(r"adafactor", (_NAME,), "Adafactor, whatever optim names (transformers 4.57.0, TrainingArguments)"),
     Override(
         r"sharded_ddp",
         (_SHARDING, *_OVERLAP, *_STORED),
@@ -210,7 +211,9 @@ TRAINER = (
     ),
     Override(r"optim", (_CLIPPING,), _APPLIED, values=r"\w+_layerwise|lomo|adalomo"),
     Override(
-        r"(?:galore|apollo)_layerwise", (_CLIPPING,), "each gradient is applied in the backward pass: not clipped"
+        r"(?:galore|apollo)_layerwise",
+        (_CLIPPING,),
+        f"each gradient is applied in the backward pass: not clipped ({_FACTORY}/train/trainer_utils.py)",
     ),
     Override(
         r"fsdp_config\.(?:fsdp_)?xla",
@@ -243,7 +246,7 @@ TRAINER = (
     Override(
         r"use_mca|use_megatron_bridge|use_hyper_parallel|use_kt",
         (_SHARDING, *_OVERLAP, *_STORED, ("precision", "high_precision_operations")),
-        "LLaMA-Factory trains with another program than the Trainer (hiyouga/LLaMA-Factory@ff6d4d12:src/llamafactory)",
+        f"LLaMA-Factory trains with another program, or layers of another one, than the Trainer ({_FACTORY}/hparams)",
     ),
     Override(
         r"mp_parameters",

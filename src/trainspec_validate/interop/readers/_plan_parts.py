@@ -14,6 +14,7 @@ from trainspec_validate.interop.readers._setting_places import listed, place_of,
 from trainspec_validate.interop.readers._unread_names import asks_for_eight_bit, decides
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import as_in_file
+from trainspec_validate.system.digits import is_digits
 
 LARGEST = 10**15
 """Whole numbers above this are no sizes or counts of a plan; nothing is computed from them."""
@@ -242,7 +243,7 @@ class Draft:
     def _whole(self, *names: str) -> Any:
         """The value of a setting that takes a whole number; open where `int` of the program refuses its word."""
         value = self.look(*names)
-        word = isinstance(value, str) and value[:1].isdigit() and value.isascii()
+        word = isinstance(value, str) and is_digits(value[:1]) and value.isascii()
         if not self.typed or not (isinstance(value, float) or word):
             return value
         name = next(name for name in names if self.values.get(name) is not None)
@@ -433,8 +434,9 @@ class Draft:
             self.drop([("precision", key) for key in places], why)
 
     def _drop_weak(self, pointer: Pointer, why: str) -> None:
-        """Leave a default open, with everything that was computed from it."""
-        waiting = [at for at, how in self.derived.items() if isinstance(how, Default) and at[: len(pointer)] == pointer]
+        """Leave a default or a habit of the program open, with everything that was computed from it."""
+        weak = [at for at, how in self.derived.items() if isinstance(how, Default | Habit)]
+        waiting = [at for at in weak if at[: len(pointer)] == pointer]
         gone: set[Pointer] = set()
         while waiting:
             at = waiting.pop()

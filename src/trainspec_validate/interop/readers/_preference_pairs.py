@@ -61,13 +61,17 @@ _COUNTS = ("micro_sequences", "global_sequences")
 def count_pairs(draft: Draft, program: str | None) -> None:
     """Count two sequences for each sample of pairs; leave the counts open where a sample may be a pair."""
     setting, paired = _paired(draft, program)
-    if paired is False:
-        return
+    if paired is not False:
+        double(draft, setting, sure=bool(paired))
+
+
+def double(draft: Draft, setting: str, *, sure: bool) -> None:
+    """Count two sequences for each sample, or leave the counts open where that is not `sure`; `setting` says why."""
     for key in _COUNTS:
         place, number = ("batch", key), draft.counted("batch", key)
         if number is None:
             continue
-        if paired:
+        if sure:
             how = f"{number} pairs of a chosen and a rejected answer ({setting})"
             draft.put(place, 2 * number, like(draft.derived.get(place, ""), how))
         else:

@@ -10,6 +10,7 @@ from trainspec_validate.interop.readers import _query
 from trainspec_validate.interop.readers._draft import Draft
 from trainspec_validate.interop.readers._matrix import plain_lines
 from trainspec_validate.interop.readers._query import Listed, start
+from trainspec_validate.system.digits import is_digits
 
 _MISSING = "the tool was not asked for it"
 _BORDERS = str.maketrans("│┃|", "   ")
@@ -144,7 +145,7 @@ def read_amd(text: ForeignText) -> Fragment:
         draft.remark("some devices are partitions; each device counts as one accelerator here")
     _query.write(draft, [_amd_device(fields, number) for number, fields in gpus], missing=_MISSING)
     versions = {found["version"] for found in _AMD_DRIVER.finditer(text.text)}
-    if len(versions) == 1 and (version := versions.pop())[0].isdigit():
+    if len(versions) == 1 and is_digits((version := versions.pop())[0]):
         _query.software(draft, "driver", "amdgpu", version)
     return draft.fragment("amd-smi", text)
 

@@ -10,6 +10,7 @@ from trainspec_validate.interop.readers._shell_choices import Unset, Value
 from trainspec_validate.interop.readers._shell_items import items_of
 from trainspec_validate.interop.readers._shell_variables import ALL_WORDS, Script, Word, is_settled, unknown_words
 from trainspec_validate.interop.readers._shell_words import Token, as_item, has_joints
+from trainspec_validate.system.digits import is_digits
 
 _OF_THE_CALLER = re.compile(r"\$[@*]|\$\{[@*]\}")
 """The words of the script itself, which are none unless its caller gives some."""
@@ -73,7 +74,7 @@ def shift(script: Script, words: Sequence[Word], line: int) -> None:
         return
     texts = before.text.split()
     count = words[0].text if words else "1"
-    known = is_settled(before.text) and ALL_WORDS not in script.spaced and count.isdecimal()
+    known = is_settled(before.text) and ALL_WORDS not in script.spaced and is_digits(count)
     kept = texts[int(count) :] if known and int(count) <= len(texts) else texts if known else [unknown_words()]
     script.scopes[-1][ALL_WORDS] = Value(" ".join(kept), line)
 

@@ -21,7 +21,7 @@ _RUNS = re.compile(
     r"(?P<program>sbatch|qsub|bsub|bash|sh|zsh|ssh|srun)(?P<words>(?:[ \t]+[^\s;&|<>]+)*)[ \t]*$"
 )
 _PIPED = re.compile(r"^[ \t]*\|[ \t]*(?P<program>sbatch|qsub|bash|sh|ssh)\b")
-_WRITTEN = re.compile(r"(?:(?<![\d>&])>\|?[ \t]*|\btee[ \t]+)[\"']?(?P<file>[^\s\"'>|;&-][^\s\"'>|;&]{0,300})")
+_WRITTEN = re.compile(r"(?:(?<![0-9>&])>\|?[ \t]*|\btee[ \t]+)[\"']?(?P<file>[^\s\"'>|;&-][^\s\"'>|;&]{0,300})")
 _SHELL = re.compile(r"(?:^|[\s\"'])(?:ba|z)?sh\b")
 _LAUNCH = re.compile(r"\.py\b|\btorchrun\b|\bdeepspeed\b|\baccelerate[ \t]+launch\b")
 """What a document has that starts a program of training."""

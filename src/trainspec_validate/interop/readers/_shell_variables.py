@@ -20,6 +20,7 @@ from trainspec_validate.interop.readers._shell_words import (
     has_joints,
     without_joints,
 )
+from trainspec_validate.system.digits import is_digits
 
 MAX_VALUE = 64 * 1024
 MAX_SUBSTITUTED = 8 * 1024 * 1024
@@ -396,7 +397,7 @@ class Script:
         if found["plain"] is None:
             return self._replace(found, line)
         value = self.scalar(found["plain"])
-        return found[0] if value is None else value.text if value.text.isdigit() else f"({value.text})"
+        return found[0] if value is None else value.text if is_digits(value.text) else f"({value.text})"
 
     def unsettle(self) -> None:
         """State after an unknown file: every variable may have another value from here on."""

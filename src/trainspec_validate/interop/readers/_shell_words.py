@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.system.digits import is_digits
 
 MAX_CHARACTERS = 1024 * 1024
 _CLOSING = {"(": ")", "{": "}"}
@@ -303,7 +304,7 @@ class _Lexer:
     def _word(self) -> Iterator[Token]:
         scanner = self.scanner
         token = scanner.word()
-        redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and token.text.isdigit()
+        redirected = scanner.text[scanner.at : scanner.at + 1] in {"<", ">"} and is_digits(token.text)
         if not token.pieces or redirected:
             return
         if token.bare and token.text in {"[[", "]]"}:

@@ -10,7 +10,7 @@ from trainspec_validate.model.finding import Pointer
 _RATE = ("optimizer", "learning_rate")
 _SHARDS = (
     r"^(?:use_|enable_)?(?:torch_)?fsdp2?\Z|fsdp\w*(?:strategy|shard|degree)"
-    r"|^(?:use_|enable_)?zero(?:\d|_?stage|_?level|_optimi[sz]er)?\Z"
+    r"|^(?:use_|enable_)?zero(?:[0-9]|_?stage|_?level|_optimi[sz]er)?\Z"
     r"|shard(?:ing)?_(?:strategy|degree|stage|optim|grad|param|weight)"
 )
 _FINAL = (
@@ -65,6 +65,26 @@ _TABLE: tuple[tuple[str, str, tuple[Pointer, ...]], ...] = (
         r"^(?:use_|enable_|is_|with_)?(?:fp16|float16|bf16|bfloat16|half(?:_precision)?|amp|autocast|mixed_precision)\Z",
         r"\Z.",
         tuple(("precision", key) for key in ("compute", "parameters", "gradients", "reduction")),
+    ),
+    (
+        r"(?:^|_)cp(?:_|\Z)|context_parallel|(?:^|_)ulysses(?:_|\Z)|ring_?attn|ring_attention",
+        r"size\Z|shuffle|load_balanc|dataset|(?:^|_)mask",
+        (("parallelism", "context_method"),),
+    ),
+    (
+        r"recompute|(?:^|_)remat(?:_|\Z)|(?:activation|grad(?:ient)?)s?_?(?:checkpoint|ckpt)",
+        r"save|load|dir|path|loss|interval",
+        (("memory", "activation_policy"),),
+    ),
+    (
+        r"(?:^|_)optim(?:izer)?_(?:selection|type|name|class|kind)\Z|(?:^|_)use_(?:\w+_)?(?:adam|adamw|lion|muon|lamb|sgd|adafactor)\Z",
+        r"critic|teacher|draft",
+        (("optimizer", "name"),),
+    ),
+    (
+        r"schedules?_method|dual_?pipe|(?:^|_)pipeline_schedule",
+        r"lr|layers",
+        (("parallelism", "schedule"),),
     ),
     (r"clip_?grad|grad\w*_clip|(?:^|_)clip_norm", r"adaptive", (("optimizer", "clipping"),)),
 )

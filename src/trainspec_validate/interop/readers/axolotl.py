@@ -23,6 +23,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._preference_pairs import count_pairs
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.finding import Pointer
 
 _SOURCE = "axolotl-ai-cloud/axolotl@067b021c:src/axolotl/utils/schemas"
 _BUILDER = "axolotl-ai-cloud/axolotl@067b021c:src/axolotl/core/builders/base.py"
@@ -43,6 +44,7 @@ _NAMES = {
 _LINEAR = "lora_target_linear: every linear layer, which the model's code names"
 _BRAIN = "deepspeed.bf16.enabled"
 """A format of DeepSpeed, with which transformers refuses a job whose device has none; `auto` is it where it starts."""
+_STEPS: Pointer = ("job", "num_steps")
 _USUAL = {
     "per_device_train_batch_size": 1,
     "gradient_accumulation_steps": 1,
@@ -233,12 +235,36 @@ def _write_schedule(draft: Draft) -> None:
     steps = draft.counted("job", "num_steps")
     if draft.word("lr_scheduler", "lr_scheduler_type") == "constant":
         return
-    if draft.look("warmup_steps", "warmup_ratio") is None and not draft.reasons("warmup_steps", "warmup_ratio"):
-        usual = f"0.03 of the steps, the default of {_BUILDER}"
+    _write_warmup(draft, (*rate, "warmup_steps"), steps)
+
+
+def _write_warmup(draft: Draft, place: Pointer, steps: int | None) -> None:
+    """Steps of warm-up, of which axolotl rounds a share down and makes 2 of 1."""
+    if draft.reasons("warmup_steps", "warmup_ratio"):
+        return
+    ratio = draft.number("warmup_ratio")
+    if draft.look("warmup_steps") is not None:
+        if draft.get(*map(str, place)) == 1:
+            draft.put(place, 2, f"warmup_steps 1, of which {_BUILDER} makes 2")
+    elif ratio is not None:
         if steps:
-            draft.default((*rate, "warmup_steps"), -(-3 * steps // 100), usual, ("job", "num_steps"))
-        else:
-            draft.lacks((*rate, "warmup_steps"), usual)
+            draft.follow(
+                place, _warmup(ratio * steps), f"{ratio:g} of {steps} steps, rounded down ({_BUILDER})", _STEPS
+            )
+    elif steps:
+        usual = f"0.03 of {steps} steps, at most 100, the default of {_BUILDER}"
+        draft.default(place, _warmup(min(0.03 * steps, 100)), usual, _STEPS)
+    else:
+        draft.lacks(place, f"0.03 of the steps, at most 100, the default of {_BUILDER}")
+
+
+def _warmup(steps: float) -> int:
+    """Steps that a share gives: 1 counts as 2.
+
+    >>> _warmup(49.9), _warmup(1.2), _warmup(0.4)
+    (49, 2, 0)
+    """
+    return 2 if int(steps) == 1 else int(steps)
 
 
 FORMATS = (Format("axolotl-yaml", "configuration of axolotl", "TrainingPlan", looks_like, read),)

@@ -12,6 +12,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText,
 from trainspec_validate.interop.readers._port_survey import SurveyedSwitch, levels, put_survey, spread
 from trainspec_validate.interop.readers._sheet import Sheet, plain_text
 from trainspec_validate.model.catalog import links
+from trainspec_validate.system.digits import is_digits
 
 NAME = "ibnetdiscover"
 _AGGREGATION = "aggregation node"
@@ -19,12 +20,12 @@ _LANES_OF_GENERATION = {"hdr100": 2, "ndr200": 2}
 _SHOWN = 6
 _MAX_DEVICES = 500_000
 _DEVICE = re.compile(
-    r'(?P<kind>Switch|Ca|Rt)\s+(?P<ports>\d{1,4})\s+"(?P<id>[^"]{1,64})"\s*#\s*"(?P<name>[^"]{0,256})"'
+    r'(?P<kind>Switch|Ca|Rt)\s+(?P<ports>[0-9]{1,4})\s+"(?P<id>[^"]{1,64})"\s*#\s*"(?P<name>[^"]{0,256})"'
 )
-_PORT = re.compile(r'\[(?P<number>\d{1,4})\](?:\([0-9a-fA-F]+\))?\s+"(?P<target>[^"]{1,64})"\[\d{1,4}\]')
-_WIDTH = re.compile(r"(\d{1,2}x[A-Z]{2,4}\d{0,3})\s*$")
-_HEAD = re.compile(r'^(?:Switch|Ca|Rt)\t\d+ "|^(?:switchguid|caguid)=0x', re.MULTILINE)
-_HOST = re.compile(r"(?P<host>\S+) (?P<device>mlx\w+|HCA-\d+|ib\w*|hfi\w+)")
+_PORT = re.compile(r'\[(?P<number>[0-9]{1,4})\](?:\([0-9a-fA-F]+\))?\s+"(?P<target>[^"]{1,64})"\[[0-9]{1,4}\]')
+_WIDTH = re.compile(r"([0-9]{1,2}x[A-Z]{2,4}[0-9]{0,3})\s*$")
+_HEAD = re.compile(r'^(?:Switch|Ca|Rt)\t[0-9]+ "|^(?:switchguid|caguid)=0x', re.MULTILINE)
+_HOST = re.compile(r"(?P<host>\S+) (?P<device>mlx\w+|HCA-[0-9]+|ib\w*|hfi\w+)")
 _START = re.compile(r"^# Initiated from node ([0-9a-fA-F]{1,16})\b", re.MULTILINE)
 _KEY = re.compile(r"[a-z]+guid?=|vendid=|devid=|rtguid=")
 
@@ -187,7 +188,7 @@ def rate_of(width: str) -> float | None:
     """
     lanes, _, generation = width.partition("x")
     full = links().nic_rate_bytes_per_second.get(("infiniband", generation.casefold()))
-    if full is None or not lanes.isdigit():
+    if full is None or not is_digits(lanes):
         return None
     return full * int(lanes) / _LANES_OF_GENERATION.get(generation.casefold(), 4)
 

@@ -15,7 +15,7 @@ from trainspec_validate.interop.readers._nemo_count import count_more, count_sta
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_nemo
 from trainspec_validate.interop.readers._overriding import NEMO, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
-from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, name_of
+from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, Lines, is_count, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
@@ -93,7 +93,7 @@ _NEEDED = ("trainer.precision", "exp_manager", "model.optim")
 Source: NVIDIA/NeMo@00780235:nemo/collections/nlp/parts/megatron_trainer_builder.py and megatron_gpt_pretraining.py.
 """
 _NEMO = {
-    "model.encoder_seq_length": "seq_length",
+    "model.data.seq_length": "seq_length",
     "model.override_vocab_size": "padded_vocab_size",
     "model.bias": "add_bias_linear",
     "model.qkv_bias": "add_qkv_bias",
@@ -110,7 +110,13 @@ _NEMO = {
     "trainer.max_steps": "train_iters",
     "exp_manager.checkpoint_callback_params.every_n_train_steps": "save_interval",
 }
-"""Settings of NeMo that Megatron-LM calls by another name."""
+"""Settings of NeMo that Megatron-LM calls by another name.
+
+`model.data.seq_length` is the length of the samples of pretraining, whatever `model.encoder_seq_length` says; stages of
+a pipeline exchange activations of the latter. Source:
+NVIDIA/NeMo@8cfedd72:nemo/collections/nlp/models/language_modeling/megatron_gpt_model.py.
+"""
+_RETRO = "NVIDIA/NeMo@8cfedd72:nemo/collections/nlp/models/language_modeling/megatron_retro_model.py"
 
 _SECTIONS = (
     "model",
@@ -303,6 +309,28 @@ def _leave_open(draft: Draft, setting: str) -> None:
         draft.drop([("model", "attention")], f"{setting} shows layers with another operator than attention")
 
 
+def _leave_sizes_open(draft: Draft) -> None:
+    """Leave open lengths that differ, and of RETRO what the project of its preprocessed data replaces (_RETRO)."""
+    _leave_two_lengths_open(draft)
+    if "model.retro.retro_project_dir" not in draft.values:
+        return
+    draft.look("model.retro.retro_project_dir")
+    batch = [("batch", key) for key in ("global_sequences", "accumulation_steps", "ramp")]
+    places = [("model", "sequence_length"), *batch, ("job", "seed")]
+    why = f"the project of retro_project_dir replaces it, and is not read ({_RETRO})"
+    draft.drop([at for at in places if draft.get(*at) is not None], why)
+    draft.unknown.update((at, why) for at in places[:2])
+
+
+def _leave_two_lengths_open(draft: Draft) -> None:
+    """The length of samples where stages of a pipeline exchange activations of another one: such a job cannot run."""
+    samples, exchanged = draft.values.get("seq_length"), draft.values.get("encoder_seq_length")
+    stages = draft.counted("parallelism", "pipeline") or 1
+    if is_count(samples) and is_count(exchanged) and samples != exchanged and stages > 1:
+        why = f"data.seq_length is {samples}, and stages of the pipeline exchange encoder_seq_length {exchanged}"
+        draft.drop([("model", "sequence_length")], why)
+
+
 def _other_model(values: Mapping[str, Any]) -> str | None:
     """The setting that only a model which is no plain decoder has, or whose value names such a model."""
     for name, value in values.items():
@@ -380,6 +408,7 @@ def _correct(draft: Draft, sums: str) -> None:
         draft.drop([("precision", key) for key in _STORED], draft.doubted["trainer.precision"][0])
     _leave_library_open(draft)
     drop_defaults(draft)
+    _leave_sizes_open(draft)
 
 
 def read_bridge(text: ForeignText) -> Fragment:
@@ -427,6 +456,8 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     count_stated(draft)
     leave_composed_open(draft)
     complete(draft)
+    if any(name.partition(".")[0] == "peft" and value is not None for name, value in values.items()):
+        draft.lacks(("lora",), "peft trains adapters, which this reader does not read")
     return draft
 
 

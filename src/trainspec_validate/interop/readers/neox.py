@@ -17,6 +17,7 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, top_keys
 from trainspec_validate.interop.readers._position_encoding import put_word
+from trainspec_validate.interop.readers._preference_pairs import double
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._state_space_layers import Layers, Names, put_layers, put_state
 from trainspec_validate.interop.readers._worlds import settled
@@ -60,6 +61,7 @@ _NO_ATTENTION = frozenset({"mamba", "rwkv", "gmlp", "amlp"})
 """Kinds of layers of `attention_config` that have no attention of several heads."""
 _KINDS = re.compile(r"(?:operator|mixer|layers?|blocks?)_(?:config|types?|kinds?|pattern)\Z|hybrid_\w*pattern\Z")
 """Names of settings of forks that list the kinds of layers, as `attention_config` does in GPT-NeoX itself."""
+_OPTIMIZERS = "EleutherAI/gpt-neox@ea7aefd8:megatron/training.py"
 _MAMBA = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/mamba/mamba.py"
 _MOST_LAYERS = 10_000
 _ACTIVATIONS = ("bilinear", "geglu", "gelu", "glu", "mish", "reglu", "relu", "silu", "softsign", "swiglu", "swish")
@@ -70,6 +72,11 @@ PRECISION = "EleutherAI/gpt-neox@ea7aefd8:megatron/neox_arguments/arguments.py"
 _SWITCHES = {"fp16": "fp16.enabled", "bfloat16": "bf16.enabled"}
 """What `precision` sets in the settings of DeepSpeed. Source: PRECISION, `calculate_derived`."""
 _BUCKET = ("communication", "bucket_bytes")
+_PAIRED = {"normal": False, "kto": False, "reinforce": False, "dpo": True, "rm": True}
+"""Values of `train_impl`, and whether a sample is a chosen and a rejected answer.
+
+Source: EleutherAI/gpt-neox:megatron/training.py, get_batch.
+"""
 
 
 def looks_like(text: ForeignText) -> bool:
@@ -127,6 +134,8 @@ def read(text: ForeignText, others: Mapping[str, tuple[str, Any]] = MappingProxy
         if draft.flag("use_bnb_optimizer"):
             why = "use_bnb_optimizer takes an optimizer of bitsandbytes, whose moments have 8 bits"
             draft.drop([("optimizer", "name"), ("precision", "optimizer_state")], why)
+        _name_adam(draft)
+        _count_pairs(draft)
         complete(draft)
         leave_overridden_open(draft, DEEPSPEED)
         _leave_part_open(draft)
@@ -147,6 +156,15 @@ def _leave_part_open(draft: Draft) -> None:
     if draft.look("pipe_parallel_size") is None:
         draft.drop([("communication", "overlap_gradients")], why)
     leave_open(draft, why)
+
+
+def _name_adam(draft: Draft) -> None:
+    """Cite GPT-NeoX for its Adam, which it makes itself and does not leave to DeepSpeed."""
+    name = ("optimizer", "name")
+    if "adam_w_mode" in draft.derived.get(name, ""):
+        draft.put(name, draft.get(*name), f"FusedAdam with adam_w_mode, the default of {_OPTIMIZERS}")
+    if draft.flag("use_mup"):
+        draft.drop([name], f"use_mup takes the optimizer of mup ({_OPTIMIZERS})")
 
 
 def _with_bf16(given: dict[str, Any]) -> dict[str, Any]:
@@ -351,6 +369,15 @@ def _write_precision(draft: Draft) -> None:
         if draft.get(*_BUCKET) is not None:
             told = "fp32_allreduce: gradients are cast after they are put into buckets"
             draft.drop([_BUCKET], told)
+
+
+def _count_pairs(draft: Draft) -> None:
+    """Count two sequences for each sample of pairs; an unknown value of `train_impl` leaves the counts open."""
+    word = draft.word("train_impl")
+    for reason in draft.reasons("train_impl"):
+        double(draft, f"train_impl: {reason}", sure=False)
+    if word and _PAIRED.get(word) is not False:
+        double(draft, f"train_impl: {word[:40]}", sure=word in _PAIRED)
 
 
 def _write_rest(draft: Draft) -> None:

@@ -32,7 +32,7 @@ _OWN = re.compile(
 """A table or settings that torchtitan has and a program with tables of the same names has not."""
 _SECTION = re.compile(r"[ \t]*\[([A-Za-z0-9_.]+)\]")
 _KEY = re.compile(r"[ \t]*([A-Za-z0-9_]+)[ \t]*=")
-_PRESET = re.compile(r"(?im)^#.{0,60}\bpreset for (\d{1,7})\b.{0,40}\b(?:GPU|accelerator)s?\b")
+_PRESET = re.compile(r"(?im)^#.{0,60}\bpreset for ([0-9]{1,7})\b.{0,40}\b(?:GPU|accelerator)s?\b")
 _DEFAULTS = "pytorch/torchtitan@000204a4:torchtitan/config/job_config.py"
 _SHAPES_FROM = "pytorch/torchtitan@00f555e1:torchtitan/models/llama3/__init__.py"
 _SHAPES = {
@@ -106,7 +106,7 @@ def _parse(text: str) -> Mapping[str, object]:
     except RecursionError:
         raise ForeignFormatError("the file is nested too deeply", help="name a job configuration") from None
     except ValueError as error:
-        found = re.search(r"at line (\d+)", str(error))
+        found = re.search(r"at line ([0-9]+)", str(error))
         raise ForeignFormatError(f"the file is no TOML: {words_of(error)}", int(found[1]) if found else None) from None
 
 
@@ -254,7 +254,7 @@ def _write_pipeline(draft: Draft) -> None:
 
 def _cuts(points: object) -> list[int]:
     names = points.split(",") if isinstance(points, str) else points if isinstance(points, list) else []
-    found = [re.fullmatch(r"\s*layers\.(\d{1,6})\s*", name) for name in names[:_MAX_STAGES] if isinstance(name, str)]
+    found = [re.fullmatch(r"\s*layers\.([0-9]{1,6})\s*", name) for name in names[:_MAX_STAGES] if isinstance(name, str)]
     return [int(match[1]) for match in found if match]
 
 

@@ -25,7 +25,7 @@ from trainspec_validate.performance.derived.job import (
 
 GPU_VENDORS = ("nvidia", "amd")
 _PRINTABLE_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_NUMBERS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"[0-9]+")
 
 
 class NotExpressible(Exception):  # noqa: N818 - said of the job, not of the program

@@ -69,8 +69,9 @@ def _fsdp(job: Job, notes: list[str]) -> Settings:
     policy = memory.activation_policy if memory else None
     if policy in {"selective", "offload"}:
         notes.append(f"memory.activation_policy is {policy}: Accelerate recomputes whole layers or nothing")
-    moved = {item.what for item in (memory.offload if memory else ()) if item.target == "host"}
-    if moved and moved != {"parameters", "gradients", "optimizer"}:
+    offload = memory.offload if memory else ()
+    moved = {item.what for item in offload if item.target == "host" and item.fraction == 1}
+    if offload and (moved != {"parameters", "gradients", "optimizer"} or len(moved) < len(offload)):
         notes.append("memory.offload: FSDP moves parameters, gradients and optimizer together or nothing")
     return {
         "fsdp_version": 2,

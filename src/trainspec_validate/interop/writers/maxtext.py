@@ -164,7 +164,12 @@ def _memory(job: Job, notes: list[str]) -> Settings:
     memory = job.plan.memory
     if memory is None:
         return {}
-    moved = {item.what for item in memory.offload if item.target == "host"}
+    moved = {item.what for item in memory.offload if item.target == "host" and item.fraction == 1}
+    notes += [
+        f"memory.offload[{item.what}]: MaxText moves all of the optimizer or of the parameters to the host"
+        for item in memory.offload
+        if item.what == "gradients" or (item.what != "activations" and item.what not in moved)
+    ]
     if memory.activation_policy not in _POLICIES:
         notes.append(f"memory.activation_policy is {memory.activation_policy}: choose a remat_policy")
     elif memory.activation_policy == "selective":

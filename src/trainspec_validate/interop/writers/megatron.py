@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from itertools import groupby
 
+from trainspec_validate.documents.types.memory import Offload
 from trainspec_validate.interop.writers._target import (
     Exported,
     Format,
@@ -188,15 +189,36 @@ def _precision(job: Job, notes: list[str]) -> Options:
 def _memory(job: Job, notes: list[str]) -> Options:
     memory = job.plan.memory
     policy = memory.activation_policy if memory else None
-    if memory and memory.offload:
-        notes.append("memory.offload: set --optimizer-cpu-offload or --cpu-offloading-num-layers")
+    moved = [option for entry in (memory.offload if memory else ()) for option in _offload(job, entry, notes)]
     if policy == "selective":
-        return [("recompute-granularity", "selective")]
+        return [("recompute-granularity", "selective"), *moved]
     if policy == "full":
-        return [("recompute-granularity", "full"), ("recompute-method", "uniform"), ("recompute-num-layers", 1)]
+        whole: Options = [
+            ("recompute-granularity", "full"),
+            ("recompute-method", "uniform"),
+            ("recompute-num-layers", 1),
+        ]
+        return [*whole, *moved]
     if policy not in {None, "none"}:
         notes.append(f"memory.activation_policy is {policy}: no argument is written")
-    return []
+    return moved
+
+
+def _offload(job: Job, entry: Offload, notes: list[str]) -> Options:
+    """Arguments for what leaves the device: the optimizer alone, which has to be the distributed one."""
+    if entry.what != "optimizer" or entry.target != "host":
+        other = "; for activations set --cpu-offloading-num-layers" if entry.what == "activations" else ""
+        notes.append(f"memory.offload[{entry.what}]: Megatron-LM moves the optimizer to the host{other}")
+        return []
+    if job.plan.parallelism.sharding == "none":
+        notes.append("memory.offload[optimizer]: Megatron-LM moves a sharded optimizer only")
+        return []
+    return [
+        ("use-precision-aware-optimizer", True),
+        ("optimizer-cpu-offload", True),
+        ("optimizer-offload-fraction", None if entry.fraction == 1 else entry.fraction),
+        ("overlap-cpu-optimizer-d2h-h2d", entry.overlapped),
+    ]
 
 
 def _communication(job: Job, notes: list[str]) -> Options:

@@ -25,11 +25,16 @@ _OF_COPIES = (
     *("use-distributed-optimizer", "use-megatron-fsdp", "data-parallel-sharding-strategy"),
     *("num-distributed-optimizer-instances", "overlap-grad-reduce", "overlap-param-gather"),
 )
+_OF_OPTIMIZERS = (
+    *("use-precision-aware-optimizer", "optimizer-cpu-offload"),
+    *("optimizer-offload-fraction", "overlap-cpu-optimizer-d2h-h2d"),
+)
 _OF_RANKS = ("use-tp-pp-dp-mapping", "distributed-timeout-minutes")
 _SECTIONS: Mapping[str, str] = {
     **dict.fromkeys(_OF_STEPS, "train"),
     **dict.fromkeys(_OF_COPIES, "ddp"),
     **dict.fromkeys(_OF_RANKS, "dist"),
+    **dict.fromkeys(_OF_OPTIMIZERS, "optimizer"),
     "seed": "rng",
 }
 """Sections of options that are not of the model."""

@@ -101,8 +101,9 @@ def _training(job: Job, notes: list[str]) -> Table:
     if steps:
         table["steps"] = steps
     table |= _precision(job, notes)
-    moved = {item.what for item in (plan.memory.offload if plan.memory else ()) if item.target == "host"}
-    if {"parameters", "optimizer"} <= moved:
+    moved = {item.what: item for item in (plan.memory.offload if plan.memory else ()) if item.what != "activations"}
+    whole = {what for what, item in moved.items() if item.target == "host" and item.fraction == 1}
+    if {"parameters", "gradients", "optimizer"} <= whole:
         table["enable_cpu_offload"] = True
     elif moved:
         notes.append("memory.offload: torchtitan moves parameters, gradients and optimizer together or nothing")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainspec_validate.system.digits import is_digits
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -146,7 +148,7 @@ class Alias:
         if not index or mine == other:
             return mine == other
         middle = other[len(before) : len(other) - len(after)]
-        return other.startswith(before) and other.endswith(after) and middle.isascii() and middle.isdigit()
+        return other.startswith(before) and other.endswith(after) and is_digits(middle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,5 +197,5 @@ def is_known(name: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"(?:core_)?v?(\d{1,6}(?:\.\d{1,6}){0,3})", version)
+    found = re.match(r"(?:core_)?v?([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})", version)
     return tuple(int(part) for part in found[1].split(".")) if found else ()

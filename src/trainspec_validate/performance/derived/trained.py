@@ -25,11 +25,11 @@ class Trained:
     """Whether adapters are what is trained, so that gradients pass through all layers."""
 
 
-def num_parameters(plan: TrainingPlan) -> float:
+def num_parameters(model: Model) -> float:
     """Parameters of the model with at least those of its layers for multi-token prediction, which a count may have."""
-    given, extra = plan.model.num_parameters, least_mtp_parameters(plan.model)
+    given, extra = model.num_parameters, least_mtp_parameters(model)
     if extra:
-        nearest = min(published_counts(plan.model), key=lambda count: abs(count.likely - given), default=None)
+        nearest = min(published_counts(model), key=lambda count: abs(count.likely - given), default=None)
         extra = 0.0 if nearest is not None and nearest.has_mtp else extra
     return given + extra
 
@@ -52,7 +52,7 @@ def num_trained(plan: TrainingPlan) -> float:
 
     Adapters whose number is not known count as one parameter, which is a lower bound.
     """
-    total = num_parameters(plan)
+    total = num_parameters(plan.model)
     if plan.num_parameters_trained or plan.lora is None:
         return min(plan.num_parameters_trained or total, total)
     return lora_parameters(plan) or 1.0
@@ -63,12 +63,12 @@ def with_adapters(model: Model, lora: Lora, frozen_format: str) -> Trained | Non
     counted = _adapter_parameters(model, lora)
     if counted is None:
         return None
-    return Trained(counted, model.num_parameters, FROZEN_BYTES[frozen_format], has_adapters=True)
+    return Trained(counted, num_parameters(model), FROZEN_BYTES[frozen_format], has_adapters=True)
 
 
 def trained_of(plan: TrainingPlan) -> Trained:
     """Trained and frozen parameters; adapters come on top of the parameters of the model."""
-    total, trained = num_parameters(plan), num_trained(plan)
+    total, trained = num_parameters(plan.model), num_trained(plan)
     frozen = plan.precision.frozen_parameters
     return Trained(
         num_trained=trained,

@@ -20,7 +20,7 @@ from trainspec_validate.performance.derived.machine import machine_of_group
 from trainspec_validate.performance.derived.optimizer import optimizer_state
 from trainspec_validate.performance.derived.plan import compute_formats, computed_shape_of, is_transformer
 from trainspec_validate.performance.derived.state import STAGES
-from trainspec_validate.performance.derived.trained import Trained
+from trainspec_validate.performance.derived.trained import Trained, num_parameters
 from trainspec_validate.performance.topology.graph import Topology, topology_of
 
 USUAL_MATMUL_SHARE = 0.7
@@ -102,6 +102,8 @@ class ModelFacts:
     """Trained parameters, adapters among them, over those of the model."""
     has_adapters: bool = False
     """Whether adapters are what is trained."""
+    is_causal: bool = True
+    """Whether no token attends to later ones, as step times count attention."""
 
 
 def machine_facts(cluster: ClusterProfile, nodes: JobNodes, fabric: Fabric | None, num_ranks: int) -> MachineFacts:
@@ -156,14 +158,11 @@ def model_facts(
     """Shape and formats of what is trained, by default all parameters; state is averaged over those of the model.
 
     Raises:
-        Unpredictable: the model is no transformer, or its shape is incomplete.
+        Unpredictable: the model is no transformer with attention between positions, or its shape is incomplete.
     """
-    shape = computed_shape_of(model)
-    if shape is None:
-        words = f"the shape of {model.name} is not that of a complete transformer"
-        raise Unpredictable(words, is_uncovered=not is_transformer(model))
+    shape = _shape(model)
     gradients = precision.accumulation or precision.gradients
-    parts = trained or Trained(model.num_parameters, 0.0, 0.0)
+    parts = trained or Trained(num_parameters(model), 0.0, 0.0)
     share = parts.num_trained / model.num_parameters
     state = model_state(precision.parameters, precision.master_parameters, gradients, "fp32", 0)
     moments = optimizer_state(optimizer, precision, model, parts.num_trained).num_bytes
@@ -178,10 +177,24 @@ def model_facts(
         ),
         trained_share=min(1.0, share) if parts.num_frozen else 1.0,
         has_adapters=parts.has_adapters,
+        is_causal=not model.bidirectional_attention,
         compute_formats=compute_formats(precision),
         reduction_bytes=FORMAT_BYTES[precision.reduction],
         parameter_bytes=FORMAT_BYTES[precision.parameters],
     )
+
+
+def _shape(model: Model) -> Shape:
+    if not is_transformer(model):
+        words = f"{model.name} is of the family {model.family}, for which there is no model of step time and memory"
+        raise Unpredictable(words, is_uncovered=True)
+    if model.attention in {"linear", "none"}:
+        words = f"{model.name} has attention: {model.attention}, for which there is no model of step time and memory"
+        raise Unpredictable(words, is_uncovered=True)
+    shape = computed_shape_of(model)
+    if shape is None:
+        raise Unpredictable(f"the shape of {model.name} is not that of a complete transformer")
+    return shape
 
 
 def layout_of(plan: TrainingPlan) -> Layout:

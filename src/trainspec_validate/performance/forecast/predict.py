@@ -32,6 +32,8 @@ from trainspec_validate.performance.forecast.outlook import (
 
 UNKNOWN_DEPTH = "no key says which layers are frozen, and so how far back gradients go"
 """Why time and traffic of a job with frozen layers are not predicted."""
+UNMASKED = "tokens attend to later ones, and no measured run counts the operations of that"
+"""Why the time of an encoder is not predicted."""
 UNKNOWN_HOST_WORK = "no measured run moves model state to the host, where transfers and updates take time"
 """Why the time of a job that offloads parameters, gradients or its optimizer is not predicted."""
 UNKNOWN_TRANSFERS = "no measured run on this kind of accelerator moves activations to the host, which takes time"
@@ -52,15 +54,17 @@ class Prediction:
     collectives: tuple[PlannedCollective, ...]
 
     @property
-    def unknown_depth(self) -> bool:
-        """Whether layers are frozen, so that only the memory is predicted: see `UNKNOWN_DEPTH`."""
-        return self.model.trained_share < 1 and not self.model.has_adapters
+    def unknown_work(self) -> str | None:
+        """Why only the memory is predicted, whatever is offloaded: see `UNKNOWN_DEPTH` and `UNMASKED`."""
+        if self.model.trained_share < 1 and not self.model.has_adapters:
+            return UNKNOWN_DEPTH
+        return None if self.model.is_causal else UNMASKED
 
     @property
     def untimed(self) -> str | None:
         """Why the time of a step is not predicted; None where it is."""
-        if self.unknown_depth:
-            return UNKNOWN_DEPTH
+        if self.unknown_work:
+            return self.unknown_work
         s = self.settings
         if s.offloaded_parameters or s.offloaded_gradients or s.offloaded_optimizer:
             return UNKNOWN_HOST_WORK

@@ -10,6 +10,7 @@ import numpy as np
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, Violation, check, require
 from trainspec_validate.telemetry.checks._job import held_at, updates_of
 from trainspec_validate.telemetry.checks._pauses import of_attempt
+from trainspec_validate.telemetry.checks._progress import find_progress
 from trainspec_validate.telemetry.checks._rows import refuse_snapshot, refuse_timeless, when
 from trainspec_validate.telemetry.checks._words import damaged, few, number, seconds_in_words
 from trainspec_validate.telemetry.view.run_view import JobSeries, Location, RunView
@@ -37,6 +38,8 @@ class _BadUpdate(NamedTuple):
     attempt: int
     location: Location
     words: str
+    num_own: int = 0
+    """Reports of the same step that can follow it: an event comes before the values of its step."""
 
 
 @check("TS-TEL-042")
@@ -46,7 +49,7 @@ def skip_consistency(run: RunView) -> Iterator[Violation]:
     yield from damaged(run, "TS-TEL-042")
     skipped = require([series for series in run.job.values() if series.key.metric == SKIPPED], f"no {SKIPPED}")
     bad_updates = {(bad.time_us, bad.attempt): bad for bad in sorted(_bad_updates(run), reverse=True)}
-    answers = [(bad, _growth(bad, skipped)) for _, bad in sorted(bad_updates.items())]
+    answers = [(bad, _growth(bad, skipped)) for _, bad in sorted(bad_updates.items()) if _is_passed(run, bad)]
     if all(growth is None for _, growth in answers):
         raise NotApplicable("no step with a loss or gradient that is not finite, with reports around it")
     yield from few(
@@ -65,11 +68,24 @@ def _bad_updates(run: RunView) -> Iterator[_BadUpdate]:
     for event in run.events_named("train.nonfinite.detected"):
         where = event.attribute("train.nonfinite.where")
         if where in NOT_FINITE_PLACES:
-            yield _BadUpdate(event.time_us, event.attempt, event.location, f"the {where} is not finite")
+            yield _BadUpdate(event.time_us, event.attempt, event.location, f"the {where} is not finite", num_own=1)
     for series in (run.job[key] for key in OF_UPDATES if key in run.job):
         for index in np.flatnonzero(~np.isfinite(series.value)).tolist():
             place, words = series.location(index), f"{series.key} is not finite"
             yield _BadUpdate(int(series.time_us[index]), int(series.attempt[index]), place, words)
+
+
+def _is_passed(run: RunView, bad: _BadUpdate) -> bool:
+    """Whether the attempt continues beyond a bad step: it does not where the job stops, or restores an older state."""
+    updates = find_progress(run)
+    last = updates.last(bad.attempt, until_us=bad.time_us) if updates is not None else None
+    if updates is not None and last is not None:
+        after = updates.first(bad.attempt, after_us=bad.time_us + 1)
+        if after is not None and updates.first(bad.attempt, above=last.step, after_us=bad.time_us + 1) is not None:
+            return after.step >= last.step
+    reports = [run.job[key] for key in (*OF_UPDATES, DURATION) if key in run.job]
+    times = [series.time_us[of_attempt(series, bad.attempt)] for series in reports]
+    return bool(sum(time_us > bad.time_us for time_us in np.unique(np.concatenate(times or [[]]))) > bad.num_own)
 
 
 def _growth(bad: _BadUpdate, skipped: Sequence[JobSeries]) -> float | None:

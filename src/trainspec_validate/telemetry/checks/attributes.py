@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.model.metrics import Metric, by_name, catalog, events
 from trainspec_validate.model.suggest import hint
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.checks import Evidence, NotApplicable, RunView, Violation, check
 from trainspec_validate.telemetry.checks._seen import by_writer, is_own, own_heads
 from trainspec_validate.telemetry.checks._words import few
@@ -85,7 +86,7 @@ def _placed(key: KeyInfo, evidence: Evidence, found: tuple[str, str] | None) -> 
 def _wrong_text(name: str, value: str) -> tuple[str, str] | None:
     """What is wrong with a value in a name, where all are text."""
     if catalog().attributes[name].type == "int":
-        return None if value.isdecimal() else (f"{value!r} is no whole number for {name}", "")
+        return None if is_digits(value) else (f"{value!r} is no whole number for {name}", "")
     return _wrong_value(name, value)
 
 

@@ -10,7 +10,7 @@ from trainspec_validate.telemetry.checks._attributes import whole, word
 from trainspec_validate.telemetry.checks._episodes import FAULT, Episode, episodes
 from trainspec_validate.telemetry.checks._progress import Progress, progress
 from trainspec_validate.telemetry.checks._repeats import repeats
-from trainspec_validate.telemetry.checks._restarts import NOTHING, Restart, restarts
+from trainspec_validate.telemetry.checks._restarts import NOTHING, PEERS, Restart, restarts
 from trainspec_validate.telemetry.checks._saves import Save, saves
 from trainspec_validate.telemetry.checks._words import few, moment, number, seconds_in_words
 
@@ -34,7 +34,7 @@ def _later_restarts(run: RunView) -> list[Restart]:
 
 @check("TS-REC-006")
 def restore_source(run: RunView) -> Iterator[Violation]:
-    """A new attempt continues from a checkpoint that was committed before the fault, where there is one."""
+    """A new attempt continues from peers or from a checkpoint begun before the fault, where one is committed."""
     later = _later_restarts(run)
     known = saves(run)
     faults = {e.restart.attempt: e for e in _episodes(run) if e.restart is not None and e.changes_attempt}
@@ -48,11 +48,13 @@ def restore_source(run: RunView) -> Iterator[Violation]:
             found += _passed_over(restart, known)
         source = by_id.get(restart.source or "")
         fault = faults.get(restart.attempt)
-        judged |= source is not None
+        judged |= source is not None or restart.source == PEERS
         if source is not None and fault is not None:
             found += _too_new(restart, source, fault)
     if not judged:
-        raise NotApplicable("no attempt after the first one names a checkpoint of the run, or starts from nothing")
+        raise NotApplicable(
+            "no attempt after the first one names a checkpoint of the run or peers, or starts from nothing"
+        )
     yield from few(found)
 
 
@@ -73,14 +75,14 @@ def _passed_over(restart: Restart, known: Sequence[Save]) -> Iterator[Violation]
 
 
 def _too_new(restart: Restart, source: Save, fault: Episode) -> Iterator[Violation]:
-    committed = source.committed
-    if committed is not None and committed.time_us > fault.fault.time_us:
-        late = seconds_in_words((committed.time_us - fault.fault.time_us) / 1e6)
+    begun = source.begun
+    if begun is not None and begun.time_us > fault.fault.time_us:
+        late = seconds_in_words((begun.time_us - fault.fault.time_us) / 1e6)
         message = (
-            f"checkpoint {source.id!r} is restored, but was committed {late} after the fault {fault.id!r} was detected"
+            f"checkpoint {source.id!r} is restored, but its save began {late} after the fault {fault.id!r} was detected"
         )
-        related = ((committed.location, "its commit"), (fault.fault.location, "the fault"))
-        help_text = "what a job writes while it fails is not safe; restore an older checkpoint"
+        related = ((begun.location, "where its save begins"), (fault.fault.location, "the fault"))
+        help_text = "state that a job saves after a fault is not safe; restore an older checkpoint"
         yield Violation(restart.told.location, message, help_text, related=related)
 
 

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.formats.read import pieces, read
 from trainspec_validate.telemetry.formats.source import SourceError, opened
 
 FORMAT = "tensorboard"
-_PROCESS = re.compile(r"\.tfevents\.\d{1,20}\.(.{1,250}?\.\d{1,10})\.\d{1,10}(?:\.v2)?(?:\.gz|\.zst)?$")
+_PROCESS = re.compile(r"\.tfevents\.[0-9]{1,20}\.(.{1,250}?\.[0-9]{1,10})\.[0-9]{1,10}(?:\.v2)?(?:\.gz|\.zst)?$")
 """Host and process in the name of a file, where the writer puts them there."""
 _STEPS, _LOSS = "train.step.count", "train.loss.mean"
 

@@ -13,12 +13,16 @@ from trainspec_validate.telemetry.formats.printed_numbers import NUMBER
 from trainspec_validate.telemetry.formats.step_rows import Row
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_HEAD = r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](?P<milli>\d{3})\] \[INFO\] \[\w{1,40}\.py:\d{1,6}:\w{1,40}\] "
+_HEAD = (
+    r"\[(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})[,.](?P<milli>[0-9]{3})\] \[INFO\] "
+    r"\[\w{1,40}\.py:[0-9]{1,6}:\w{1,40}\] "
+)
 _PROGRESS = re.compile(
-    _HEAD + r"\[Rank 0\] step=(?P<step>\d{1,12}), skipped=(?P<skipped>\d{1,12}), lr=\[(?P<rates>[^\]\n]{0,2000})\]"
+    _HEAD
+    + r"\[Rank 0\] step=(?P<step>[0-9]{1,12}), skipped=(?P<skipped>[0-9]{1,12}), lr=\[(?P<rates>[^\]\n]{0,2000})\]"
 )
 _TIMER = re.compile(
-    _HEAD + r"(?:epoch=\d{1,9}/micro_step=\d{1,12}/global_step=|\d{1,9}/)(?P<step>\d{1,12}), "
+    _HEAD + r"(?:epoch=[0-9]{1,9}/micro_step=[0-9]{1,12}/global_step=|[0-9]{1,9}/)(?P<step>[0-9]{1,12}), "
     rf"RunningAvgSamplesPerSec={NUMBER}, CurrSamplesPerSec=(?P<rate>{NUMBER})"
 )
 _TOGETHER_US = 5_000_000

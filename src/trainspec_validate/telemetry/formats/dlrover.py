@@ -15,7 +15,7 @@ from trainspec_validate.telemetry.formats.megatron import names
 from trainspec_validate.telemetry.formats.transcript import Transcript, producer
 
 _LINE = re.compile(
-    r"\[(?P<time>\d{4}-\d\d-\d\dT[\d:.]{8,15})\] \[(?P<pid>\d{1,10})\] \[(?P<id>[^\]]{1,200})\]"
+    r"\[(?P<time>[0-9]{4}-[0-9][0-9]-[0-9][0-9]T[0-9:.]{8,15})\] \[(?P<pid>[0-9]{1,10})\] \[(?P<id>[^\]]{1,200})\]"
     r"(?: \[(?P<program>[^\]]{0,200})\]){0,2} \[#(?P<name>\w{1,60})\] \[(?P<edge>BEGIN|END|INSTANT)\] ?(?P<content>.*)",
     re.DOTALL,
 )

@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats.printed_numbers import parse
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -48,7 +49,7 @@ def told(value: float) -> Number:
 
 def whole(value: Any, maximum: int) -> int | None:
     """A whole number from 0 to a maximum; a float and a text are taken where they are whole."""
-    if isinstance(value, str) and len(value) <= _MAX_NUMBER_TEXT and value.isascii() and value.isdigit():
+    if isinstance(value, str) and len(value) <= _MAX_NUMBER_TEXT and is_digits(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None

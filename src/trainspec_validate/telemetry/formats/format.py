@@ -132,7 +132,7 @@ def _is_trainer_state(head: bytes) -> bool:
 
 
 _IS_REPORT_OF_LLAMA_FACTORY = _search(
-    r'\A\s{0,8}\{(?=[^\n]{0,20000}"current_steps"\s{0,8}:\s{0,8}\d)[^\n]{0,20000}"total_steps"\s{0,8}:'
+    r'\A\s{0,8}\{(?=[^\n]{0,20000}"current_steps"\s{0,8}:\s{0,8}[0-9])[^\n]{0,20000}"total_steps"\s{0,8}:'
 )
 
 
@@ -140,7 +140,7 @@ def _is_llamafactory(head: bytes) -> bool:
     return not _is_native(head) and _IS_REPORT_OF_LLAMA_FACTORY(head)
 
 
-_IS_SWIFT_ROW = _search(r'\A\s{0,8}\{[^\n]{0,20000}"global_step/max_steps"\s{0,8}:\s{0,8}"\d')
+_IS_SWIFT_ROW = _search(r'\A\s{0,8}\{[^\n]{0,20000}"global_step/max_steps"\s{0,8}:\s{0,8}"[0-9]')
 _IS_ROW_OF_STEP = _search(log_lines.ROW_OF_STEP)
 _HOLDS_LOG = _search(r'"(?:log_history|_step)"\s{0,8}:')
 
@@ -149,9 +149,9 @@ def _is_own_rows(head: bytes) -> bool:
     return _IS_ROW_OF_STEP(head) and not _is_native(head) and not _HOLDS_LOG(head.lstrip().split(b"\n", 1)[0])
 
 
-_IS_METRIC_FILE = _search(r"\A\d{13} [-+0-9.eEnaif]{1,40} \d{1,15}\r?$")
+_IS_METRIC_FILE = _search(r"\A[0-9]{13} [-+0-9.eEnaif]{1,40} [0-9]{1,15}\r?$")
 _IS_HISTORY_LINE = _search(
-    r'\A\s{0,8}\{(?=[^\n]{0,100000}"_step"\s{0,8}:\s{0,8}\d)[^\n]{0,100000}"_(?:runtime|timestamp)"'
+    r'\A\s{0,8}\{(?=[^\n]{0,100000}"_step"\s{0,8}:\s{0,8}[0-9])[^\n]{0,100000}"_(?:runtime|timestamp)"'
 )
 
 
@@ -166,7 +166,7 @@ def _is_lightning_table(head: bytes) -> bool:
 
 _IS_ROW_OF_EPOCH = _search(
     r'\A"?epoch"?,(?![^\n]{0,10000}(?:step|batch|iter))[^\n]{1,10000}\n'
-    r'"?(\d{1,6})(?:\.0)?"?,(?![^\n]{1,10000}\n"?\1(?:\.0)?"?,)'
+    r'"?([0-9]{1,6})(?:\.0)?"?,(?![^\n]{1,10000}\n"?\1(?:\.0)?"?,)'
 )
 
 
@@ -380,7 +380,8 @@ _FORMATS = (
     StreamFormat(
         *("dlrover-events", "events of a trainer of DLRover"),
         _search(
-            r"^\[\d{4}-\d\d-\d\dT[\d:.]{8,15}\] (?:\[[^\]\n]{0,200}\] ){2,4}\[#\w{1,60}\] \[(?:BEGIN|END|INSTANT)\]",
+            r"^\[[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}\] (?:\[[^\]\n]{0,200}\] ){2,4}\[#\w{1,60}\] "
+            r"\[(?:BEGIN|END|INSTANT)\]",
             b"] [#",
         ),
         clock="local",
@@ -393,7 +394,7 @@ _FORMATS = (
         *(
             "nanogpt-log",
             "log of modded-nanogpt, lines with step:",
-            _search(r"^step:\d{1,12}/\d{1,12} (?:(?:train|val)_loss:|train_time:)", b"step:"),
+            _search(r"^step:[0-9]{1,12}/[0-9]{1,12} (?:(?:train|val)_loss:|train_time:)", b"step:"),
         ),
         clock="relative",
         metrics=carried.NANOGPT_METRICS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Refusal
 
@@ -90,4 +91,4 @@ def _rounding(text: str) -> float:
     (0.0005, 0.5)
     """
     digits = text.partition(".")[2]
-    return 0.5 * 10.0 ** -len(digits) if digits.isdigit() or not digits else 0.0
+    return 0.5 * 10.0 ** -len(digits) if is_digits(digits) or not digits else 0.0

@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 SWIFT: Final = "swift-log"
 SWIFT_STEP: Final = "global_step/max_steps"
-_OF_STEPS: Final = re.compile(r"(?P<step>\d{1,12})/(?P<total>\d{1,12})")
+_OF_STEPS: Final = re.compile(r"(?P<step>[0-9]{1,12})/(?P<total>[0-9]{1,12})")
 _PLACES: Final = frozenset({"epoch", "percentage", "elapsed_time", "remaining_time"})
 _TIMES: Final = ("timestamp", "time", "ts", "wall_time")
 _LEAST_SECONDS, _MOST_SECONDS = 1e9, 1e10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -13,13 +12,14 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.machine_errors import DeviceError, machine_incident, pci_address
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 ERROR = "train.device.error"
 _PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-7])?"
-_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}[^)\n]{{0,60}}\): (?P<code>\d{{1,5}})\b,? ?(?P<text>.*)")
+_XID = re.compile(rf"NVRM: Xid \((?:PCI:)?{_PCI}[^)\n]{{0,60}}\): (?P<code>[0-9]{{1,5}})\b,? ?(?P<text>.*)")
 _UUID = re.compile(rf"NVRM: GPU at (?:PCI:)?{_PCI}: (?P<uuid>GPU-[0-9a-fA-F-]{{36}})")
-_SXID = re.compile(rf"SXid \(PCI:{_PCI}\): (?P<code>\d{{4,6}}), (?P<severity>Fatal|Non-fatal), ?(?P<text>.*)")
+_SXID = re.compile(rf"SXid \(PCI:{_PCI}\): (?P<code>[0-9]{{4,6}}), (?P<severity>Fatal|Non-fatal), ?(?P<text>.*)")
 _LOST_ALONE = re.compile(
     r"NVRM: GPU (?P<pci>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})\.[0-7]: GPU has fallen off the bus"
 )
@@ -27,12 +27,12 @@ _LOST_ALONE = re.compile(
 _LOST = re.compile(r"fallen off the bus and is not responding")
 _LOST_GPU = re.compile(rf"NVRM: The NVIDIA GPU {_PCI}")
 _RAS = re.compile(
-    rf"amdgpu {_PCI}: (?:amdgpu: )?(?:\{{\d+\}})?(?:socket: \d{{1,4}},? ?)?(?:die: \d{{1,4}},? ?)?"
-    r"(?P<num>\d{1,18}) (?:new )?(?P<kind>correctable|uncorrectable|deferred|de-ferred) hardware errors? detected in "
-    r"(?P<total>total in )?(?P<block>\w{1,40}) block"
+    rf"amdgpu {_PCI}: (?:amdgpu: )?(?:\{{[0-9]+\}})?(?:socket: [0-9]{{1,4}},? ?)?(?:die: [0-9]{{1,4}},? ?)?"
+    r"(?P<num>[0-9]{1,18}) (?:new )?(?P<kind>correctable|uncorrectable|deferred|de-ferred) hardware errors? "
+    r"detected in (?P<total>total in )?(?P<block>\w{1,40}) block"
 )
 _RAS_FATAL = re.compile(
-    rf"amdgpu {_PCI}: (?:amdgpu: )?(?:\{{\d+\}})?uncorrectable hardware error ?\((?P<event>\w{{1,60}})\)"
+    rf"amdgpu {_PCI}: (?:amdgpu: )?(?:\{{[0-9]+\}})?uncorrectable hardware error ?\((?P<event>\w{{1,60}})\)"
 )
 _AMD_RESET = re.compile(rf"amdgpu {_PCI}: (?:amdgpu: )?GPU reset begin")
 _HOT = re.compile(rf"amdgpu {_PCI}: (?:amdgpu: )?ERROR: GPU (?:over temperature range|HW Critical Temperature Fault)\b")
@@ -45,27 +45,19 @@ _HINTS = ("Xid (", "NVRM: ", "amdgpu ", "fallen off the bus")
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH = "|".join(_MONTHS)
-_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
-_ISO = re.compile(rf"(?P<day>\d{{4}}-\d\d-\d\d)[T ](?P<clock>{_CLOCK})(?P<zone>Z|[+-]\d\d:?\d\d)?")
-_CTIME = re.compile(rf"\w{{3}} (?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) (?P<clock>{_CLOCK}) (?P<year>\d{{4}})")
-_SYSLOG = re.compile(rf"(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) (?P<clock>{_CLOCK})")
-_BOOT = re.compile(r"\[ {0,12}(?P<seconds>\d{1,12}\.\d{1,9})\]")
-_HOST = re.compile(r" (?P<host>[A-Za-z0-9][\w.-]{0,200}) kernel(?:\[\d{1,10}\])?:")
+_CLOCK = r"[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]{1,9})?"
+_ISO = re.compile(
+    rf"(?P<day>[0-9]{{4}}-[0-9][0-9]-[0-9][0-9])[T ](?P<clock>{_CLOCK})(?P<zone>Z|[+-][0-9][0-9]:?[0-9][0-9])?"
+)
+_CTIME = re.compile(
+    rf"\w{{3}} (?P<month>{_MONTH}) {{1,2}}(?P<day>[0-9]{{1,2}}) (?P<clock>{_CLOCK}) (?P<year>[0-9]{{4}})"
+)
+_SYSLOG = re.compile(rf"(?P<month>{_MONTH}) {{1,2}}(?P<day>[0-9]{{1,2}}) (?P<clock>{_CLOCK})")
+_BOOT = re.compile(r"\[ {0,12}(?P<seconds>[0-9]{1,12}\.[0-9]{1,9})\]")
+_HOST = re.compile(r" (?P<host>[A-Za-z0-9][\w.-]{0,200}) kernel(?:\[[0-9]{1,10}\])?:")
 _MAX_PREFIX = 300
 _MAX_TEXT = 300
 _MOST_DEVICES: Final = Limit("a kernel log", 100_000, "devices")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceError:
-    """An error of a device as one line has it."""
-
-    pci: str
-    code: str
-    severity: str | None
-    text: str
-    prefix: str
-    """Time and host before the message: the time, and the host."""
 
 
 def device_error(text: str) -> DeviceError | None:
@@ -106,17 +98,6 @@ def _error(found: re.Match[str], code: str, severity: str | None, text: str | No
     )
 
 
-def pci_address(text: str) -> str:
-    """An address of the PCI bus, without its function, as the kernel writes it.
-
-    >>> pci_address("00000000:0A:00.0")
-    '0000:0a:00'
-    """
-    *domains, bus, slot = text.lower().partition(".")[0].split(":")
-    domain = domains[0] if domains else "0"
-    return f"{int(domain, 16):04x}:{bus}:{slot}"
-
-
 def _xid_severity(text: str) -> str | None:
     if found := _LINK_SEVERITY.search(text[:_MAX_TEXT]):
         return "fatal" if found["severity"] == "Fatal" else "nonfatal"
@@ -138,6 +119,8 @@ class Reader:
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """The event of a line."""
+        if incident := machine_incident(text):
+            self._transcript.lose("incident", *incident, offset)
         if not any(hint in text for hint in _HINTS):
             return
         error = device_error(text)

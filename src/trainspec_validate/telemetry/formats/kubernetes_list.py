@@ -1,9 +1,9 @@
-"""Reads lists of events or pods of Kubernetes: faults of a job, and the attempts of a job of one pod."""
+"""Reads lists of Kubernetes events or pods: faults and preemptions of a job, and the attempts of a job of one pod."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from trainspec_validate.documents.types.stream import AttributeValue, ScopeName
@@ -11,8 +11,9 @@ from trainspec_validate.system.budget import Limit
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.json_list import JsonList
-from trainspec_validate.telemetry.formats.kernel_log import DeviceError, device_error
+from trainspec_validate.telemetry.formats.kernel_log import device_error
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.machine_errors import DeviceError
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _MOST_REPORTS: Final = Limit("a list of Kubernetes objects", 500_000, "events and pods")
@@ -31,7 +32,6 @@ _JOB_LABELS = (
 """Labels by which controllers of jobs mark their pods, the outer ones first."""
 _OF_EVENTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("Pod", "Evicted"): ("infrastructure", "process"),
-    ("Pod", "Preempted"): ("infrastructure", "process"),
     ("Pod", "TaintManagerEviction"): ("infrastructure", "node"),
     ("Pod", "NodeNotReady"): ("infrastructure", "node"),
     ("Pod", "NetworkNotReady"): ("infrastructure", "network"),
@@ -49,6 +49,11 @@ _OF_EVENTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("Node", "TaskHung"): ("unknown", "hang"),
 }
 """Domain and class of what events of a kind of object with a reason report."""
+_PREEMPTED_BY_KUBELET = "Preempted in order to admit"
+_PREEMPTED_BY_QUEUE = "Preempted to accommodate"
+"""Begin of the messages by which kubelet admits a critical pod, and Kueue another job."""
+_STOPS: Mapping[str, str] = {"PreemptionByScheduler": "preempted", "EvictionByEvictionAPI": "operator"}
+"""Why an attempt ended, by the reason for which a pod was taken away without a fault."""
 _WITHDRAWN = "Cancelling"
 """Begin of the message of a `TaintManagerEviction` that does not happen."""
 _RESTARTS = "restarting failed"
@@ -77,7 +82,7 @@ class Reader:
         if "involvedObject" in entry or "regarding" in entry:
             report = _event_of(offset, entry)
             if report is None:
-                message = "events that report no fault are left out"
+                message = "events that report no fault and no preemption are left out"
                 self._transcript.lose("meaning", "reason", message, offset)
                 return
             kept = self._events
@@ -138,7 +143,7 @@ class Reader:
     def _records(self, run: str | None, reports: Sequence[_Report]) -> Iterator[Found]:
         self._note(reports)
         is_single = len({report.name for report in reports if report.is_pod}) == 1
-        entries: list[tuple[int, int, _Report, _Fault | _Execution | None]] = []
+        entries: list[tuple[int, int, _Report, _Fault | _Execution | _Stop | None]] = []
         for report in reports:
             entries += [(fault.time_us, 1, report, fault) for fault in report.faults]
             if report.device_error is not None:
@@ -146,6 +151,7 @@ class Reader:
             if is_single:
                 entries += [(each.start_us, 0, report, each) for each in report.executions]
                 entries += [(each.end_us, 2, report, each) for each in report.executions]
+        entries += [(stop.time_us, 2, report, stop) for report, stop in self._stops(reports, is_single)]
         if not entries:
             return
         entries.sort(key=lambda entry: entry[:2])
@@ -154,9 +160,10 @@ class Reader:
         number = self._number(entries[0][3])
         yield entries[0][2].offset, transcript.head(entries[0][0], scopes, run=run, att=number)
         for place, (time_us, edge, report, what) in enumerate(entries):
-            if isinstance(what, _Execution):
+            if isinstance(what, (_Execution, _Stop)):
                 number = self._number(what)
                 yield report.offset, self._edge(time_us, what, number, is_start=edge == 0)
+                number += isinstance(what, _Stop)
             elif what is not None:
                 yield report.offset, self._fault(f"fault-{place}", what, number)
             elif report.device_error is not None:
@@ -167,10 +174,24 @@ class Reader:
                 more = {"host": report.node, "device": error.pci, "a": a, "att": number}
                 yield report.offset, transcript.event(time_us, "train.device.error", **more)
 
-    def _number(self, what: _Fault | _Execution | None) -> int:
+    def _stops(self, reports: Sequence[_Report], is_single: bool) -> list[tuple[_Report, _Stop]]:
+        """The end of an attempt without a fault, where no execution has it; the first where pods are stopped together.
+
+        Which attempts of several pods the later ones ended is unknown.
+        """
+        if is_single and any(each.stop is not None for report in reports for each in report.executions):
+            return []
+        found = [(report, report.stop) for report in reports if report.stop is not None]
+        found.sort(key=lambda entry: entry[1].time_us)
+        if len(found) > 1:
+            message = "pods that were stopped after the first are left out; which attempts these ended is unknown"
+            self._transcript.lose("meaning", "attempt", message, 0, len(found) - 1)
+        return [(r, stop if is_single else replace(stop, number=0)) for r, stop in found[:1]]
+
+    def _number(self, what: _Fault | _Execution | _Stop | None) -> int:
         """The attempt that an execution is; the given one where there is none."""
         first = self._transcript.given.attempt
-        return fit.attempt(first + what.number) or 0 if isinstance(what, _Execution) else first
+        return fit.attempt(first + what.number) or 0 if isinstance(what, (_Execution, _Stop)) else first
 
     def _note(self, reports: Sequence[_Report]) -> None:
         """Say what the list counts and does not hold."""
@@ -187,10 +208,10 @@ class Reader:
         if timeless:
             lose("time", "reason", "what failed without a time is left out", 0, timeless)
 
-    def _edge(self, time_us: int, execution: _Execution, number: int, *, is_start: bool) -> Any:
+    def _edge(self, time_us: int, what: _Execution | _Stop, number: int, *, is_start: bool) -> Any:
         a: dict[str, AttributeValue] = {"train.run.attempt": number}
         if not is_start:
-            a["train.attempt.reason"] = "completed" if execution.fault is None else "fault"
+            a["train.attempt.reason"] = what.reason
         name = "train.attempt.start" if is_start else "train.attempt.end"
         return self._transcript.event(time_us, name, id=f"attempt-{number}", att=number, a=a)
 
@@ -221,6 +242,17 @@ class _Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class _Stop:
+    """A pod that a scheduler or an operator took away, which is no fault of it."""
+
+    time_us: int
+    reason: str
+    """Why the attempt ended, as `train.attempt.reason` has it."""
+    number: int = 0
+    """How often its container was started before."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Execution:
     """One execution of a container that has ended."""
 
@@ -229,6 +261,15 @@ class _Execution:
     start_us: int
     end_us: int
     fault: _Fault | None
+    stop: _Stop | None = None
+    """What ended it, where the pod was taken away before."""
+
+    @property
+    def reason(self) -> str:
+        """Why the attempt ended."""
+        if self.stop is not None:
+            return self.stop.reason
+        return "completed" if self.fault is None else "fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +282,7 @@ class _Report:
     name: str
     node: str | None
     faults: tuple[_Fault, ...] = ()
+    stop: _Stop | None = None
     device_error: tuple[int, DeviceError] | None = None
     executions: tuple[_Execution, ...] = ()
     """Of a pod with one container: how that was executed."""
@@ -254,7 +296,7 @@ class _Report:
 
 
 def _event_of(offset: int, entry: Mapping[str, Any]) -> _Report | None:
-    """Fault that an event reports; None where its reason is no fault."""
+    """Fault or preemption that an event reports; None where its reason is neither."""
     about = _part(entry, "involvedObject") or _part(entry, "regarding")
     kind, reason = about.get("kind"), entry.get("reason")
     name = fit.identity(about.get("name"))
@@ -265,7 +307,8 @@ def _event_of(offset: int, entry: Mapping[str, Any]) -> _Report | None:
     node = name if is_node else fit.identity(_part(entry, "source").get("host"))
     error = device_error(message) if is_node else None
     known = _OF_EVENTS.get((kind, reason))
-    if known is None and error is None:
+    is_stop = (kind, reason) == ("Pod", "Preempted") or message.startswith((_PREEMPTED_BY_KUBELET, _PREEMPTED_BY_QUEUE))
+    if known is None and error is None and not is_stop:
         return None
     if message.startswith(_WITHDRAWN) or (reason == "BackOff" and _RESTARTS not in message):
         return None
@@ -275,6 +318,8 @@ def _event_of(offset: int, entry: Mapping[str, Any]) -> _Report | None:
         return _Report(offset, name, name, node, num_timeless=1, is_node=is_node)
     if error is not None:
         return _Report(offset, name, name, node, device_error=(time_us, error), is_node=is_node)
+    if is_stop:
+        return _Report(offset, name, name, node, stop=_Stop(time_us, "preempted"), is_node=is_node)
     domain, what = known or ("unknown", "process")
     words = f"{kind} {name}: {reason}: {message}{_repeats(entry)}"[:_MAX_TEXT]
     fault = _Fault(time_us, f"kubernetes:{reason}", domain, what, words, node)
@@ -296,12 +341,13 @@ def _pod_of(offset: int, entry: Mapping[str, Any]) -> _Report | None:
         return None
     node = fit.identity(_part(entry, "spec").get("nodeName"))
     main, num_unknown = _list(status, "containerStatuses"), 0
+    gone = _disruption(status, name, node)
+    stop = gone if isinstance(gone, _Stop) else None
     found: list[list[_Execution]] = []
     for container in (*main, *_list(status, "initContainerStatuses")):
         executions, unknown = _executions(container, name, node)
-        found.append(executions)
+        found.append([_stopped(each, stop) for each in executions])
         num_unknown += unknown
-    gone = _disruption(status, name, node)
     is_timeless = gone is None and status.get("phase") == "Failed" and isinstance(status.get("reason"), str)
     faults = [each.fault for executions in found for each in executions if each.fault is not None]
     return _Report(
@@ -309,12 +355,18 @@ def _pod_of(offset: int, entry: Mapping[str, Any]) -> _Report | None:
         _job_of(about) or name,
         name,
         node,
-        (*faults, *([gone] if gone is not None else ())),
+        (*faults, *([gone] if isinstance(gone, _Fault) else ())),
+        stop=stop,
         executions=tuple(found[0]) if len(main) == 1 else (),
         num_unknown=num_unknown,
         num_timeless=int(is_timeless),
         is_pod=True,
     )
+
+
+def _stopped(execution: _Execution, stop: _Stop | None) -> _Execution:
+    """An execution whose end follows from a stop of its pod, and is no fault whatever its exit code."""
+    return execution if stop is None or execution.end_us < stop.time_us else replace(execution, fault=None, stop=stop)
 
 
 def _job_of(about: Mapping[str, Any]) -> str | None:
@@ -356,13 +408,21 @@ def _execution(
     return _Execution(number, end_us if start_us is None else min(start_us, end_us), end_us, fault)
 
 
-def _disruption(status: Mapping[str, Any], pod: str, node: str | None) -> _Fault | None:
+def _disruption(status: Mapping[str, Any], pod: str, node: str | None) -> _Fault | _Stop | None:
     """Why a pod was taken away, where it says so with a time."""
     for condition in _list(status, "conditions"):
         time_us = _time_of(condition.get("lastTransitionTime"))
         if condition.get("type") == _DISRUPTED and condition.get("status") == "True" and time_us is not None:
-            reason = str(condition.get("reason") or _DISRUPTED)[:60]
-            words = f"pod {pod}: {reason}: {str(condition.get('message') or '').strip()}"[:_MAX_TEXT]
+            reason, message = (
+                str(condition.get("reason") or _DISRUPTED)[:60],
+                str(condition.get("message") or "").strip(),
+            )
+            is_preempted = str(status.get("message") or "").startswith(_PREEMPTED_BY_KUBELET)
+            if is_preempted or reason in _STOPS:
+                main = _list(status, "containerStatuses")
+                number = (fit.whole(main[0].get("restartCount"), 10**9) or 0) if len(main) == 1 else 0
+                return _Stop(time_us, "preempted" if is_preempted else _STOPS[reason], number)
+            words = f"pod {pod}: {reason}: {message}"[:_MAX_TEXT]
             return _Fault(time_us, f"kubernetes:{reason}", "infrastructure", "process", words, node)
     return None
 

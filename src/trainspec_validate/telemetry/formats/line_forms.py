@@ -59,7 +59,7 @@ FORMS: Final = {
     "build-nanogpt-log": Form(
         "console log of build-nanogpt, lines with step and loss:",
         b" | loss: ",
-        re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>\d{1,12}) \| (?P<fields>loss: .{1,400})"),
+        re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>[0-9]{1,12}) \| (?P<fields>loss: .{1,400})"),
         _fields(rf"(?:^|\| ){_WORD}(?:: | )(?P<value>{NUMBER}(?=ms| |$)|{VALUE}(?= |$))"),
         {**_LLM_C, "dt": (DURATION, 1000.0), "tok/sec": (TOKENS, 1.0)},
         "step     5 | loss: 9.512345 | lr 5.0350e-06 | norm: 4.5000 | dt: 410.25ms | tok/sec: 1277966.93",
@@ -69,7 +69,7 @@ FORMS: Final = {
     "build-nanogpt-file": Form(
         "log.txt of build-nanogpt, lines with train, val or hella",
         b"",
-        re.compile(r"^(?P<step>\d{1,12}) (?P<fields>(?:train|val|hella) \S[^\n]{0,100})$"),
+        re.compile(r"^(?P<step>[0-9]{1,12}) (?P<fields>(?:train|val|hella) \S[^\n]{0,100})$"),
         _fields(rf"{_WORD} (?P<value>{VALUE})$"),
         {"train": (_LOSS, 1.0), "val": (_EVALUATED.format("val"), 1.0)},
         "5 train 9.512345",
@@ -78,7 +78,7 @@ FORMS: Final = {
     "llmc-log": Form(
         "main.log of llm.c, lines with s: and trl:",
         b"",
-        re.compile(r"^s:(?P<step>\d{1,12}) (?P<fields>(?:trl|tel|eval):.{1,200})$"),
+        re.compile(r"^s:(?P<step>[0-9]{1,12}) (?P<fields>(?:trl|tel|eval):.{1,200})$"),
         _fields(rf"(?:^| ){_WORD}:(?P<value>{VALUE})(?= |$)"),
         {**_LLM_C, "trl": (_LOSS, 1.0), "tel": (_EVALUATED.format("val"), 1.0)},
         "s:5 trl:10.4323 lr:0.000005 norm:8.45",
@@ -87,7 +87,9 @@ FORMS: Final = {
     "llmc-console-log": Form(
         "console log of llm.c, lines with step, loss and norm",
         b" | loss ",
-        re.compile(r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>\d{1,12})/(?P<total>\d{1,12}) \| (?P<fields>loss .{1,400})"),
+        re.compile(
+            r"^(?:.{0,20}[\]: ])?step {1,8}(?P<step>[0-9]{1,12})/(?P<total>[0-9]{1,12}) \| (?P<fields>loss .{1,400})"
+        ),
         _fields(
             rf"(?:^|\| ){_WORD} (?P<value>{VALUE}) ?(?=\(|\||$)",
             rf"\| (?P<value>{NUMBER}) (?P<name>ms)(?= |$)",
@@ -99,7 +101,7 @@ FORMS: Final = {
         "console log of OLMo and OLMo-core, blocks after [step=",
         b"[step=",
         re.compile(
-            r"\[step=(?P<step>[\d,]{1,15})/(?P<total>[^\]\s]{1,20}),epoch=\d{1,9}(?:,[^\]\n]{1,60})?\](?P<fields>)\s*$"
+            r"\[step=(?P<step>[0-9,]{1,15})/(?P<total>[^\]\s]{1,20}),epoch=[0-9]{1,9}(?:,[^\]\n]{1,60})?\](?P<fields>)\s*$"
         ),
         (),
         {
@@ -117,8 +119,8 @@ FORMS: Final = {
         "console log of Composer and LLM Foundry, blocks after [batch=",
         b"[batch=",
         re.compile(
-            r"(?:^|[\s:])(?:\[epoch=[^\]\n]{1,40}\]\[batch=\d{1,12}/\d{1,12}\]"
-            r"|(?<!\])\[batch=(?P<step>\d{1,12})/(?P<total>\d{1,12})\]):(?P<fields>)\s*$"
+            r"(?:^|[\s:])(?:\[epoch=[^\]\n]{1,40}\]\[batch=[0-9]{1,12}/[0-9]{1,12}\]"
+            r"|(?<!\])\[batch=(?P<step>[0-9]{1,12})/(?P<total>[0-9]{1,12})\]):(?P<fields>)\s*$"
         ),
         (),
         {
@@ -129,15 +131,15 @@ FORMS: Final = {
         "[batch=5/100]:",
         index="time/batch",
         more=re.compile(
-            r"^(?:\[?(?:rank)?\d{1,6}\]?: ?)?\s{1,16}Train (?P<name>[^:\n]{1,120}): (?P<value>\S[^\n]{0,200}?)\s*$"
+            r"^(?:\[?(?:rank)?[0-9]{1,6}\]?: ?)?\s{1,16}Train (?P<name>[^:\n]{1,120}): (?P<value>\S[^\n]{0,200}?)\s*$"
         ),
     ),
     "fairseq-log": Form(
         "log of fairseq and metaseq, lines with num_updates",
         b"num_updates",
         re.compile(
-            r"(?:epoch \d{1,6}: {1,8}\d{1,9} / \d{1,9} |\| train_inner \| \{)"
-            r"(?=[^\n]{0,4000}?num_updates\"?[=:] ?\"?(?P<step>\d{1,12}))(?P<fields>[^\n]{1,4000})"
+            r"(?:epoch [0-9]{1,6}: {1,8}[0-9]{1,9} / [0-9]{1,9} |\| train_inner \| \{)"
+            r"(?=[^\n]{0,4000}?num_updates\"?[=:] ?\"?(?P<step>[0-9]{1,12}))(?P<fields>[^\n]{1,4000})"
         ),
         _fields(
             rf"(?:^|[ ,{{\"])(?P<name>loss)\"?[=:] ?\"?(?P<value>{VALUE})(?=[\", (}}][^\n]*\bppl\b)",

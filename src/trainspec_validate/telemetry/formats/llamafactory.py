@@ -21,7 +21,9 @@ _LEFT_OUT = {
     "throughput": "is a mean since the last start, of tokens with or without padding",
     "total_tokens": "counts tokens with or without padding; the file does not say which",
 }
-_ELAPSED = re.compile(r"(?:(?P<days>\d{1,6}) days?, )?(?P<hours>\d{1,2}):(?P<minutes>\d\d):(?P<seconds>\d\d)")
+_ELAPSED = re.compile(
+    r"(?:(?P<days>[0-9]{1,6}) days?, )?(?P<hours>[0-9]{1,2}):(?P<minutes>[0-9][0-9]):(?P<seconds>[0-9][0-9])"
+)
 _OF_PREDICTION = frozenset({_STEP, "total_steps", "percentage", "elapsed_time", "remaining_time"})
 _PREDICTION = "the lines have no value and no epoch, as those of a prediction, whose current_steps counts batches"
 _TRAINING = "give the log of a training"

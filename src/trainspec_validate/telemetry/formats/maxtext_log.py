@@ -12,7 +12,7 @@ from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
 from trainspec_validate.telemetry.formats.printed_numbers import VALUE
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_STEP = re.compile(r"completed step: (?P<step>\d{1,12}), (?P<fields>[^\n]{0,4000})")
+_STEP = re.compile(r"completed step: (?P<step>[0-9]{1,12}), (?P<fields>[^\n]{0,4000})")
 _FIELD = re.compile(rf"(?P<name>[A-Za-z_/]{{1,60}}): {{1,4}}(?P<value>{VALUE})(?=,|\s|$)")
 _WARM = 3
 """The first steps are compiled, and the clock of the next ones does not wait for the device."""

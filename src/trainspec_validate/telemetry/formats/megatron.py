@@ -9,6 +9,7 @@ from typing import Any
 
 from trainspec_validate.documents.types.stream import MetricValue, Sample
 from trainspec_validate.model.metrics import Alias
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.courses import MIXED, Courses
 from trainspec_validate.telemetry.formats.items import Found, Refusal, beyond
@@ -23,21 +24,21 @@ from trainspec_validate.telemetry.formats.tally import Tally
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LINE = re.compile(
-    r"(?:^|[ \]])iteration {1,12}(?P<step>\d{1,40})/ {0,12}(?P<total>\d{1,40}) \|(?P<fields>.*)", re.DOTALL
+    r"(?:^|[ \]])iteration {1,12}(?P<step>[0-9]{1,40})/ {0,12}(?P<total>[0-9]{1,40}) \|(?P<fields>.*)", re.DOTALL
 )
 _LOADED = re.compile(
     r"(?:successfully loaded|loading) (?:distributed |release )?checkpoint from [^\n]{1,1000} at iteration "
-    r"{1,4}(?P<step>\d{1,15})\b"
+    r"{1,4}(?P<step>[0-9]{1,15})\b"
 )
 _STARTED = re.compile(
-    r"using world size: \d{1,9}, |time to initialize megatron \(seconds\)|\[before the start of training step\]"
+    r"using world size: [0-9]{1,9}, |time to initialize megatron \(seconds\)|\[before the start of training step\]"
     r"|could not find the metadata file|\brestart_count=[1-9]"
     r"|\b(?i:restart(?:s|ed|ing)?)\b[^\n]{0,80}\b(?i:workers?|training|job|ranks?|process(?:es)?)\b"
     r"|\b(?i:workers?|training|job|ranks?|process(?:es)?)\b[^\n]{0,80}\b(?i:restart(?:ed|ing))\b"
     r"|\b(?i:resum(?:ed|ing))\b[^\n]{0,40}\b(?i:training|from|at)\b"
 )
 """What the program prints once as it starts, and what launchers say of a restart."""
-_TIME = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\]")
+_TIME = re.compile(r"\[([0-9]{4}-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:\.[0-9]{1,6})?)\]")
 _FIELD = re.compile(r"(?P<name>[^|]*?): *(?P<value>[^|: ]+) *")
 BESIDE = (
     Alias("train.token.count", "megatron", "consumed tokens", "{token}", 1.0),
@@ -335,7 +336,7 @@ class Reader:
     def _texts(self, pairs: list[tuple[str, str]]) -> Iterator[Refusal]:
         """The refusal of fields with a metric whose value is a text without any digit, such as N/A."""
         for name, value in pairs:
-            if value[0].isdigit() or any(map(str.isdigit, value)):
+            if is_digits(value[0]) or any(map(is_digits, value)):
                 continue
             if fit.number(value) is None and self._names.aliases(name):
                 yield Refusal(f"{name} is the text {value[:40]!r}", "write a number, or leave it out", "value")

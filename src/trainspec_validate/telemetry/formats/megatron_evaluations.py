@@ -11,7 +11,8 @@ from trainspec_validate.telemetry.formats import fit, keys
 
 _LINE: Final = re.compile(
     r"(?P<data>[A-Za-z][\w./-]{1,80}) (?:loss|results) at "
-    r"(?:iteration {1,12}(?P<step>\d{1,15})\b|the end of training)(?P<about>[^|\n]{0,200})\|(?P<fields>[^\n]{1,4000})"
+    r"(?:iteration {1,12}(?P<step>[0-9]{1,15})\b|the end of training)(?P<about>[^|\n]{0,200})"
+    r"\|(?P<fields>[^\n]{1,4000})"
 )
 _FIELD: Final = re.compile(r"(?P<name>[\w -]{1,60}?) value: {0,4}(?P<value>[-+0-9.eE]{1,40}|(?i:nan|-?inf))(?= |\||$)")
 _LOSS: Final = re.compile(r"(?P<name>[\w -]{1,50}?)[ _-]loss")

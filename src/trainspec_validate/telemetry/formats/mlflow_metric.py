@@ -13,7 +13,7 @@ from trainspec_validate.telemetry.formats.named_runs import metric_of
 from trainspec_validate.telemetry.formats.scalars import Scalars
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_LINE = re.compile(r"(?P<time>\d{1,16}) (?P<value>\S{1,40}) (?P<step>-?\d{1,15})")
+_LINE = re.compile(r"(?P<time>[0-9]{1,16}) (?P<value>\S{1,40}) (?P<step>-?[0-9]{1,15})")
 
 
 class Reader:

@@ -11,8 +11,8 @@ from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LINE = re.compile(
-    r"step:(?P<step>\d{1,12})/\d{1,12}(?: (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40}))?"
-    r" train_time:(?P<time>[\d.]{1,20})(?P<unit>[^\d. ]{0,20})"
+    r"step:(?P<step>[0-9]{1,12})/[0-9]{1,12}(?: (?P<kind>train|val)_loss:(?P<loss>[^ ]{1,40}))?"
+    r" train_time:(?P<time>[0-9.]{1,20})(?P<unit>[^0-9. ]{0,20})"
     r"(?: step_avg:(?P<average>[^ ]{1,40}?)m?s(?= |$))?(?P<rest>.*)"
 )
 _UNITS_US = {"ms": 1_000, "s": 1_000_000}

@@ -14,14 +14,16 @@ from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _ITERATION = re.compile(
-    r"iter (?P<step>\d{1,12}): loss (?P<loss>[^ ,]{1,40})(?P<bits> BPC)?, time (?P<time>[\d.]{1,20})ms(?P<rest>[, ].*)?"
+    r"iter (?P<step>[0-9]{1,12}): loss (?P<loss>[^ ,]{1,40})(?P<bits> BPC)?, "
+    r"time (?P<time>[0-9.]{1,20})ms(?P<rest>[, ].*)?"
 )
 _EVALUATION = re.compile(
-    r"step (?P<step>\d{1,12}): train loss (?P<train>[^ ,]{1,40})(?P<bits> BPC)?, val loss (?P<val>[^ ,]{1,40})(?: BPC)?"
+    r"step (?P<step>[0-9]{1,12}): train loss (?P<train>[^ ,]{1,40})(?P<bits> BPC)?, "
+    r"val loss (?P<val>[^ ,]{1,40})(?: BPC)?"
 )
-_REPORT = re.compile(r"(?:iter|step) \d{1,12}:")
+_REPORT = re.compile(r"(?:iter|step) [0-9]{1,12}:")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_START = re.compile(r"(?<![^\s\]:|>])(?:iter \d{1,12}: loss|step \d{1,12}: train loss)\b")
+_START = re.compile(r"(?<![^\s\]:|>])(?:iter [0-9]{1,12}: loss|step [0-9]{1,12}: train loss)\b")
 """Begins a report that a launcher wrote its rank or a time before."""
 _LOSS = "train.loss.mean{train.loss.name=total}"
 _EVALUATED = "train.evaluation.loss{{train.evaluation.set={},train.loss.name=total}}"

@@ -11,12 +11,12 @@ from trainspec_validate.telemetry.formats.items import INDEX, Found, Refusal
 from trainspec_validate.telemetry.formats.printed_numbers import VALUE
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
-_BAR = re.compile(r"(?:^|[\r\n ])(?:Epoch|Training epoch) (?P<epoch>\d{1,6})[:,]")
+_BAR = re.compile(r"(?:^|[\r\n ])(?:Epoch|Training epoch) (?P<epoch>[0-9]{1,6})[:,]")
 _NEMO_FIELD = re.compile(
     rf"(?:[\[,|] {{0,4}})(?P<name>[A-Za-z][A-Za-z_/ ]{{0,60}})(?:=|: {{0,4}})(?P<value>{VALUE})(?=[,\]| ]|$)"
 )
 _GLOBAL = "global_step"
-_ROUNDED = re.compile(r"[eE]\+?\d")
+_ROUNDED = re.compile(r"[eE]\+?[0-9]")
 
 
 class Reader(Console):

@@ -26,8 +26,9 @@ from trainspec_validate.system.budget import Count, Limit
 from trainspec_validate.system.foreign import ForeignFormatError
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Found, Refusal
-from trainspec_validate.telemetry.formats.kernel_log import ERROR, pci_address
+from trainspec_validate.telemetry.formats.kernel_log import ERROR
 from trainspec_validate.telemetry.formats.local_times import local_us
+from trainspec_validate.telemetry.formats.machine_errors import pci_address
 from trainspec_validate.telemetry.formats.smi_values import SINCE_LOAD, UNCORRECTED, codes_of, severity, values_of
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
@@ -36,7 +37,9 @@ _MOST_LINES: Final = Limit("a report of nvidia-smi", 200_000, "lines")
 _MOST_GPUS: Final = Limit("a report of nvidia-smi", 1_024, "GPUs")
 _MOST_DEVICES: Final = Limit("a file of reports of nvidia-smi", 100_000, "devices")
 _TITLE = re.compile(TITLE)
-_NO_HANDLE = re.compile(rf"{UNREACHED} for (?:GPU ?)?(?P<pci>[0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}}\.\d)")
+_NO_HANDLE = re.compile(
+    rf"{UNREACHED} for (?:GPU ?)?(?P<pci>[0-9A-Fa-f]{{4,8}}:[0-9A-Fa-f]{{2}}:[0-9A-Fa-f]{{2}}\.[0-9])"
+)
 _OPEN, _CLOSE = f"<{ROOT_TAG}", f"</{ROOT_TAG}>"
 _WHOLE = "copy the whole output"
 _LOST = "driver:no-handle"
@@ -46,7 +49,7 @@ _SECOND_US = 1_000_000
 _MOST_SHOWN = 5
 _MOST_ATTACHED = 1_000_000
 _UNCORRECTED_KEY = "hw.errors{error.type=uncorrected,hw.type=gpu}"
-_PCI = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.\d)?")
+_PCI = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-9])?")
 
 
 @dataclass(slots=True)

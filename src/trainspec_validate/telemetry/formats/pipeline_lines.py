@@ -16,12 +16,12 @@ from trainspec_validate.telemetry.formats.printed_numbers import VALUE
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _REPORT: Final = re.compile(
-    rf"(?<!\w)steps: (?P<step>\d{{1,12}}) (?P<losses>loss: {VALUE} (?:[^:\n]{{1,60}}: {VALUE} ){{0,20}})"
+    rf"(?<!\w)steps: (?P<step>[0-9]{{1,12}}) (?P<losses>loss: {VALUE} (?:[^:\n]{{1,60}}: {VALUE} ){{0,20}})"
     rf"iter time \(s\): (?P<seconds>{VALUE}) samples/sec: (?P<rate>{VALUE})"
 )
 """A line has the losses of the model behind their sum, which releases before 0.14.1 do not print."""
 _LOSS: Final = re.compile(rf"(?P<name>[^:\n]{{1,60}}): (?P<value>{VALUE}) ")
-_BEGINS: Final = re.compile(r"(?<!\w)steps: \d{1,12} loss:")
+_BEGINS: Final = re.compile(r"(?<!\w)steps: [0-9]{1,12} loss:")
 _LONGEST: Final = 100
 """Factor by which a time is not one in seconds: releases before 0.6.4 print milliseconds (DeepSpeed, pull 1934)."""
 

@@ -7,8 +7,8 @@ import re
 from typing import Final
 
 _NOT_FINITE: Final = (
-    r"[-+]?(?:nan[qs]?|inf|infinity)(?![A-Za-z\d_])(?:\([\w ]{0,40}\))?"
-    r"|[-+]?\d{1,40}\.\d{0,20}#(?:[QS]NAN|IND|INF)0{0,20}"
+    r"[-+]?(?:nan[qs]?|inf|infinity)(?![A-Za-z0-9_])(?:\([\w ]{0,40}\))?"
+    r"|[-+]?[0-9]{1,40}\.[0-9]{0,20}#(?:[QS]NAN|IND|INF)0{0,20}"
 )
 """Spellings of C (with the payload of a NaN), of AIX and of Microsoft's C before 2015, in either case."""
 NUMBER: Final = rf"(?:[-+0-9.eE]{{1,40}}|(?i:{_NOT_FINITE}))"
@@ -18,7 +18,7 @@ VALUE: Final = rf"(?:{NUMBER}(?![\w#])|[-+]?[A-Za-z_][\w.]{{0,40}}\([^()\n]{{0,2
 NO_VALUE: Final = frozenset({"", "-", "--", "none", "null", "n/a", "na"})
 """Texts, in lower case, that programs write where there is no value."""
 _WRAPPED: Final = re.compile(
-    r"(?:(?:torch\.)?(?:tensor|Tensor)|(?:np|numpy|jnp|jax\.numpy)\.\w{1,40}|(?:Device)?Array|array|Parameter|b?float\d{0,3})"
+    r"(?:(?:torch\.)?(?:tensor|Tensor)|(?:np|numpy|jnp|jax\.numpy)\.\w{1,40}|(?:Device)?Array|array|Parameter|b?float[0-9]{0,3})"
     r"\( {0,4}(?P<value>[^\s,()\[\]]{1,60}|nan\([\w ]{0,40}\)) {0,4}(?:,[^\n]{0,300})?\)"
 )
 """How libraries print a number with its type or its device."""
@@ -32,7 +32,7 @@ def parse(text: str) -> float | None:
     >>> parse("2.5e1"), parse("-nan(ind)"), parse("-1.#INF"), parse("tensor(2.5, device='cuda:0')"), parse("N/A")
     (25.0, nan, -inf, 2.5, None)
     """
-    if len(text) > _MOST_CHARACTERS:
+    if len(text) > _MOST_CHARACTERS or not text.isascii():  # `float` takes the digits of all scripts
         return None
     try:
         found = float(text)

@@ -18,11 +18,13 @@ _DONE: Final = re.compile(
 _BEGUN: Final = re.compile(
     r"\bsaving\b[^\n]{0,200}\b(?:checkpoint|state|weights|model)|\[Torch\] Saving \S", re.IGNORECASE
 )
-_NUMBER: Final = r"(?P<time>\d{1,9}(?:\.\d{1,9})?)"
+_NUMBER: Final = r"(?P<time>[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _SECONDS: Final = re.compile(rf"\b(?:in|took|took about|time:?) {_NUMBER} ?(?P<unit>ms|s|sec|seconds|milliseconds)\b")
 _TIMER: Final = re.compile(rf"\bsave-checkpoint[ .]{{0,80}}: \({_NUMBER}, {_NUMBER.replace('time', 'most')}\)")
 """The timer of Megatron-LM: least and largest time of a rank in milliseconds."""
-_TIME: Final = re.compile(r"(?<!\d)\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?")
+_TIME: Final = re.compile(
+    r"(?<![0-9])[0-9]{4}-[0-9][0-9]-[0-9][0-9][ T][0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]{1,6})?"
+)
 _MOST_CHARACTERS: Final = 4_000
 _SECOND_US: Final = 1_000_000
 REASON: Final = "the log says that a checkpoint is saved"

@@ -19,7 +19,9 @@ from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import OF_COURSE, Transcript
 
 _CONTROL: Final = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
-_TIME: Final = re.compile(r"(?P<time>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:[.,](?P<milli>\d{3}))?(?!\d)")
+_TIME: Final = re.compile(
+    r"(?P<time>[0-9]{4}-[0-9][0-9]-[0-9][0-9][ T][0-9][0-9]:[0-9][0-9]:[0-9][0-9])(?:[.,](?P<milli>[0-9]{3}))?(?![0-9])"
+)
 _UNKNOWN: Final = ("", 1.0)
 _MOST_VALUES: Final = 2_000
 """Values that a block is read for."""

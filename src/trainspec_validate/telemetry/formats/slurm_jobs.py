@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import fit
 from trainspec_validate.telemetry.formats.items import Refusal
 from trainspec_validate.telemetry.formats.local_times import local_us
 
 _STATE = re.compile(r"[A-Z][A-Z_]{1,40}")
-_NUMBER = re.compile(r"\d{1,10}")
-_ZONE = re.compile(r":\d\d(?:[.,]\d+)?(?:[Zz]|[+-]\d\d(?::?\d\d){0,2})$")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_ZONE = re.compile(r":[0-9][0-9](?:[.,][0-9]+)?(?:[Zz]|[+-][0-9][0-9](?::?[0-9][0-9]){0,2})$")
 """What a time with an offset from UTC ends with, as opposed to a date alone."""
-_EXIT = re.compile(r"(\d{1,5}):(\d{1,3})")
+_EXIT = re.compile(r"([0-9]{1,5}):([0-9]{1,3})")
 _ABSENT = frozenset({"", "None", "Unknown", "None assigned", "N/A", "INVALID"})
 _MAX_TEXT = 200
 _OF_SLURM = frozenset({"batch", "extern", "interactive"})
@@ -162,7 +163,7 @@ class Table:
         identifier, dot, step = (row.get("JobID") or row.get("JobIDRaw") or "").partition(".")
         word = row.get("State", "")
         state = _state(word)
-        if not identifier[:1].isdigit() or state is None:
+        if not is_digits(identifier[:1]) or state is None:
             shown = f"{identifier} {word}"[:60]
             return Refusal(f"the row has no job and state: {shown!r}", "12345|COMPLETED", "value")
         found = _EXIT.fullmatch(row.get("ExitCode", ""))

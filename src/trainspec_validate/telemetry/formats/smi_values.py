@@ -34,7 +34,7 @@ _TIMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
 }
 """The names of each counter in text and XML, by reason."""
 _COUNTERS = "clocks_event_reasons_counters"
-_NUMBER = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,6})?) ?(?P<unit>[A-Za-z%]{0,6})")
+_NUMBER = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z%]{0,6})")
 _UNITS = {"W": 1.0, "C": 1.0, "%": 0.01, "MHz": 1e6, "MiB": 2.0**20, "us": 1e-6, "": 1.0}
 _PLAIN: tuple[tuple[str, Mapping[str, str], str, tuple[tuple[str, ...], ...]], ...] = (
     (

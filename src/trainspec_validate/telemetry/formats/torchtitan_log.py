@@ -21,14 +21,15 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _LINE: Final = re.compile(
-    r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[,.](?P<milli>\d{3}) - [\w.]{1,100} - INFO - "
-    r"step: {1,6}(?P<step>\d{1,12}) {1,4}(?P<fields>loss: [^\n]{1,2000})"
+    r"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})[,.](?P<milli>[0-9]{3}) - "
+    r"[\w.]{1,100} - INFO - "
+    r"step: {1,6}(?P<step>[0-9]{1,12}) {1,4}(?P<fields>loss: [^\n]{1,2000})"
 )
-_RANK: Final = re.compile(r"\[(?:rank ?)?(?P<rank>\d{1,7})\]:")
+_RANK: Final = re.compile(r"\[(?:rank ?)?(?P<rank>[0-9]{1,7})\]:")
 _FIELD: Final = re.compile(
-    rf"(?P<name>[a-z_]{{1,40}}): {{1,8}}(?P<value>(?:{NUMBER}|[\d,.]{{1,20}})(?=GiB|%|\s|$)|{VALUE}(?=\s|$))"
+    rf"(?P<name>[a-z_]{{1,40}}): {{1,8}}(?P<value>(?:{NUMBER}|[0-9,.]{{1,20}})(?=GiB|%|\s|$)|{VALUE}(?=\s|$))"
 )
-_GROUPS: Final = re.compile(r"(?<=\d),(?=\d)")
+_GROUPS: Final = re.compile(r"(?<=[0-9]),(?=[0-9])")
 _MARK: Final = " - INFO - step: "
 _NAMES: Final = {
     "loss": "loss_metrics/global_avg_loss",

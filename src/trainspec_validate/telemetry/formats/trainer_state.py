@@ -16,7 +16,7 @@ from trainspec_validate.telemetry.formats.step_rows import StepRows
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _LIST = "log_history"
-_SAVED = re.compile(r"checkpoint-\d{1,12}[/\\][^/\\]*$")
+_SAVED = re.compile(r"checkpoint-[0-9]{1,12}[/\\][^/\\]*$")
 """Ends the path of a state that was saved on the way, and is not that of the end."""
 _LOSS = "loss"
 _PLACES = frozenset({"step", "epoch"})

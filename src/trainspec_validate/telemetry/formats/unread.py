@@ -8,11 +8,11 @@ from typing import Final
 _MOST_CHARACTERS: Final = 100_000
 """Of a line that are searched."""
 _STEP: Final = re.compile(
-    r"(?<![A-Za-z])(?:iteration|iter|step)(?![A-Za-z])[\"']? {0,12}[:=]? {0,12}\[?\d{1,40}(?![\d.]*(?:ms|s)\b)",
+    r"(?<![A-Za-z])(?:iteration|iter|step)(?![A-Za-z])[\"']? {0,12}[:=]? {0,12}\[?[0-9]{1,40}(?![0-9.]*(?:ms|s)\b)",
     re.IGNORECASE,
 )
 _LOSS: Final = re.compile(
-    r"(?<![A-Za-z])loss(?: value)?[\"']? {0,8}[:=]? {0,8}[\"']?(?:[-+]?\d|[-+]?(?:nan|inf)\b)", re.IGNORECASE
+    r"(?<![A-Za-z])loss(?: value)?[\"']? {0,8}[:=]? {0,8}[\"']?(?:[-+]?[0-9]|[-+]?(?:nan|inf)\b)", re.IGNORECASE
 )
 _LOST: Final = re.compile(
     r"(?<![A-Za-z])loss(?:es)?(?: value)?[\"']?(?: {0,8}[:=]| is| was| became)? {0,8}[\"'(\[]{0,2}(?:\w[\w.]{0,20}\()?"

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainspec_validate.model.values import bare
 
-_FIELD = re.compile(r"\{([a-z][a-z0-9_]*)(?::(time|,|,?\.\d[feg]|\.\d%))?\}")
+_FIELD = re.compile(r"\{([a-z][a-z0-9_]*)(?::(time|,|,?\.[0-9][feg]|\.[0-9]%))?\}")
 _BRACE = re.compile(r"[{}]")
 STRAY_BRACE = "a brace in the message is no field; fields are {column}, {column:.2f}, {time_us:time}"
 MAX_TEXT = 200

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainspec_validate.model.metrics import by_name
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import keys
 from trainspec_validate.telemetry.formats.items import Found, Record, Refusal
 from trainspec_validate.telemetry.formats.native import read_line, record_from
@@ -136,7 +137,7 @@ def _value(point: Mapping[str, Any]) -> Any:
 
 
 def _count(content: Any) -> Any:
-    return int(content) if isinstance(content, str) and content.isdecimal() and len(content) <= 20 else content
+    return int(content) if isinstance(content, str) and is_digits(content) and len(content) <= 20 else content
 
 
 def event_of(entry: Mapping[str, Any]) -> Record | Refusal:

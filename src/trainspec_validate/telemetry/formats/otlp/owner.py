@@ -18,7 +18,7 @@ _MAX_OWNERS = 100_000
 _RUN = ("train.run.id", "nemo.run.id", "dl.run.id")
 _HOST = ("host.id", "host.name", "k8s.node.name")
 _INSTANCE = ("service.instance.id", "k8s.pod.uid", "k8s.pod.name", "container.id")
-_RANK_AT_END = re.compile(r"-rank(\d{1,8})\Z")
+_RANK_AT_END = re.compile(r"-rank([0-9]{1,8})\Z")
 
 
 @dataclass(frozen=True, slots=True)

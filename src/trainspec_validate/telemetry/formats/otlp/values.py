@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from trainspec_validate.system.digits import is_digits
 from trainspec_validate.telemetry.formats import fit
 
 COORDINATES = {
@@ -102,7 +103,7 @@ def plain_attributes(pairs: Any) -> dict[str, Any]:
 
 def _integer(content: Any) -> int | None:
     """A whole number of 64 bits, which JSON has as a text."""
-    if isinstance(content, str) and len(content) <= 20 and content.removeprefix("-").isdecimal():
+    if isinstance(content, str) and len(content) <= 20 and is_digits(content.removeprefix("-")):
         content = int(content)
     return content if isinstance(content, int) and not isinstance(content, bool) else None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainspec_validate.system.digits import is_digits
+
 THROTTLED = "train.accelerator.throttled"
 _REASONS = {"power": 0x84, "thermal": 0x60, "sync": 0x10, "hardware": 0x08}
 """Bits of a mask by the reason of this specification; nvml.h, nvmlClocksEventReasons. Idle clocks and those that an
@@ -46,7 +48,7 @@ def vendor_code(name: str, value: float, labels: Mapping[str, str]) -> str | Non
     if name in _FLAGS:
         return _FLAGS[name]
     code = labels.get("xid", "") if name in _COUNTS else f"{value:.0f}" if value <= _MOST_CODE else ""
-    is_code = code.isascii() and code.isdigit() and len(code) <= len(str(_MOST_CODE)) and int(code) > 0
+    is_code = is_digits(code) and len(code) <= len(str(_MOST_CODE)) and int(code) > 0
     kind = "sxid" if name in _SWITCHES else "xid"
     return f"{kind}:{int(code)}" if is_code else None
 

@@ -1,0 +1,1 @@
+"""Serves the latest values of a run to Prometheus."""
