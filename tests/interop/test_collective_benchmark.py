@@ -75,7 +75,13 @@ def test_a_list_of_ranks_with_a_gap() -> None:
 
 def test_wrong_values_are_told() -> None:
     fragment = changed(("375.00      0", "375.00      7"))
-    assert [remark.line for remark in fragment.remarks if "7 wrong values" in remark.message] == [27]
+    assert [remark.line for remark in fragment.remarks if "left out: 7 wrong values" in remark.message] == [27]
+    assert [one["source"]["reference"] for one in fragment.facts["measurements"]] == ["changed.out:26"]
+
+
+def test_a_table_of_wrong_values_alone_is_refused() -> None:
+    with pytest.raises(ForeignFormatError, match="every row has wrong values, the first 4 at 8 bytes"):
+        changed(("375.00      0", "375.00      7"), ("0.00    0.00      0    29", "0.00    0.00      4    29"))
 
 
 def test_two_programs_in_one_file() -> None:

@@ -396,3 +396,76 @@ def test_a_rate_that_the_configuration_of_deepspeed_may_state_is_not_called_miss
     )
     reasons = {entry.pointer: entry.reason for entry in fragment.unknown}
     assert "the configuration of DeepSpeed may state one" in reasons["optimizer", "learning_rate"]
+
+
+def test_a_configuration_of_ms_swift_states_its_stage_by_name() -> None:
+    words = "swift sft --model a/B-7B --per_device_train_batch_size 1 --learning_rate 1e-5 --deepspeed"
+    for name, wanted in (("zero0", "none"), ("zero2_offload", "gradients"), ("zero3", "parameters"), ("ds.json", None)):
+        fragment = huggingface.read_trainer(ForeignText("run.sh", f"NPROC_PER_NODE=8 {words} {name}\n"))
+        assert at(fragment, "parallelism", "sharding") == wanted
+        assert ("import it as well" in remarks_of(fragment)) is (wanted is None)
+
+
+@pytest.mark.parametrize(
+    ("option", "is_open"), [("", True), ("--tuner_type full", False), ("--train_type full", False)]
+)
+def test_ms_swift_trains_adapters_by_default(option: str, *, is_open: bool) -> None:
+    words = f"swift sft --model a/B-7B --per_device_train_batch_size 1 --learning_rate 1e-5 {option}"
+    fragment = huggingface.read_trainer(ForeignText("run.sh", f"NPROC_PER_NODE=8 {words}\n"))
+    assert ("lora" in unknown_keys(fragment)) is is_open
+
+
+def of_megatron(command: str) -> Fragment:
+    return megatron.read(ForeignText("run.sh", command + "\n"))
+
+
+SWIFT = "megatron sft --model a/B-14B --tensor_model_parallel_size 4 --micro_batch_size 1 --global_batch_size 16"
+
+
+def test_adapters_of_megatron_programs_are_read() -> None:
+    adapter = "--tuner_type lora --lora_rank 8 --lora_alpha 32 --target_modules all-linear"
+    fragment = of_megatron(f"{SWIFT} {adapter}")
+    assert at(fragment, "lora", "rank") == 8
+    assert at(fragment, "lora", "alpha") == 32
+    assert "lora.targets" in unknown_keys(fragment)
+    assert "lora" in unknown_keys(of_megatron(f"{SWIFT} --tuner_type lora"))
+    for option in ("--tuner_type full", "--kv_lora_rank 512 --q_lora_rank 1536", ""):
+        plain = of_megatron(f"{SWIFT} {option}")
+        assert at(plain, "lora") is None
+        assert "lora" not in unknown_keys(plain)
+
+
+def test_megatron_of_ms_swift_takes_its_ranks_from_the_environment() -> None:
+    fragment = of_megatron(f"NNODES=2 NPROC_PER_NODE=4 {SWIFT}")
+    assert at(fragment, "parallelism", "num_accelerators") == 8
+    assert at(of_megatron(SWIFT), "parallelism", "num_accelerators") is None
+
+
+PARTS = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --position-embedding-type rope"
+SIZES = "--micro-batch-size 1 --global-batch-size 8 --pipeline-model-parallel-size 2 --context-parallel-size 2"
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("--context-parallel-algo hybrid_cp_algo", "parallelism.context_method"),
+        ("--ulysses-degree-in-cp 2", "parallelism.context_method"),
+        ("--adaptive-recompute-enable", "memory.activation_policy"),
+        ("--optimizer-selection fused_ema_adamw", "optimizer.name"),
+        ("--schedules-method dualpipev", "parallelism.schedule"),
+        ("--some-other-option 3", ""),
+    ],
+)
+def test_an_unknown_option_of_a_fork_leaves_the_default_of_its_topic_open(option: str, key: str) -> None:
+    start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {PARTS} {SIZES}"
+    topics = ["parallelism.context_method", "memory.activation_policy", "optimizer.name", "parallelism.schedule"]
+    fragment = of_megatron(f"{start} --lr 1e-4 --train-iters 10 {option}")
+    for topic in topics:
+        assert (topic in unknown_keys(fragment)) is (topic == key)
+        assert (at(fragment, *topic.split(".")) is None) is (topic == key)
+
+
+def test_positions_come_from_a_checkpoint() -> None:
+    start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {PARTS} {SIZES}"
+    assert at(of_megatron(start), "model", "positions") == "rotary"
+    assert "model.positions" in unknown_keys(of_megatron(f"{start} --use-checkpoint-args"))

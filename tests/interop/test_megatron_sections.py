@@ -127,3 +127,10 @@ def test_meshes_go_before_the_settings_of_the_whole_job() -> None:
         assert at(fragment(f"{alike}{own} {unlike}"), "parallelism", "expert_tensor") is None
     assert at(fragment(alike), "batch", "micro_sequences") is not None
     assert at(fragment(alike.replace("4", "2", 1)), "batch", "micro_sequences") is None
+
+
+@pytest.mark.parametrize(("more", "size"), [("", None), ("    padded_vocab_size: 100096\n", 100096)])
+def test_a_tokenizer_of_flagscale_counts_its_own_words(more: str, size: int | None) -> None:
+    data = f"data:\n  tokenizer:\n    tokenizer_type: AquilaTokenizerFS\n    vocab_size: 100008\n{more}"
+    text = "system:\n  tensor_model_parallel_size: 1\nmodel:\n  num_layers: 8\n  hidden_size: 64\n"
+    assert at(flagscale(text + data), "model", "vocabulary_size") == size

@@ -507,3 +507,15 @@ def test_the_project_of_retro_replaces_batch_and_length() -> None:
     for key in (("batch", "accumulation_steps"), ("batch", "global_tokens"), ("job", "num_tokens")):
         assert at(fragment, *key) is None
     assert at(fragment, "job", "num_steps") == 100
+
+
+@pytest.mark.parametrize(("scheme", "is_open"), [("ptuning", True), ("none", False), ("lora", False)])
+def test_adapters_of_another_scheme_stay_open(scheme: str, *, is_open: bool) -> None:
+    fragment = nemo(f"peft: {{peft_scheme: {scheme}, lora_tuning: {{adapter_dim: 8}}}}")
+    assert ("lora" in unknown_keys(fragment)) is is_open
+
+
+def test_adapters_of_megatron_bridge_stay_open() -> None:
+    text = "peft:\n  dim: 8\nmodel:\n  tensor_model_parallel_size: 2\ntrain:\n  micro_batch_size: 1\n"
+    assert "lora" in unknown_keys(read_bridge(ForeignText("sft.yaml", text)))
+    assert "lora" not in unknown_keys(read_bridge(ForeignText("sft.yaml", text.removeprefix("peft:\n  dim: 8\n"))))

@@ -211,3 +211,13 @@ trainer: {n_gpus_per_node: 8, nnodes: 1}
     composed = read(f"defaults: [base, _self_]\n{text}")
     assert at(composed, "batch", "global_sequences") == 256
     assert {"parallelism.sharding", "precision.compute"} <= unknown_keys(composed)
+
+
+def test_an_adapter_that_is_trained_on_stays_open() -> None:
+    model = "actor_rollout_ref.model."
+    text = f"python -m verl.trainer.main_ppo {model}path=a/B-3B {model}lora_adapter_path=out/adapter trainer.nnodes=1"
+    fragment = read(text)
+    assert at(fragment, "lora") is None
+    assert "lora" in unknown_keys(fragment)
+    plain = read(text.replace("out/adapter", "null"))
+    assert "lora" not in unknown_keys(plain)

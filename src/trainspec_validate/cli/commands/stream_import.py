@@ -20,8 +20,8 @@ from trainspec_validate.telemetry.formats.native import Placed
 
 KIND = "MetricStream"
 _NATIVE = "metric-stream"
-_PRINTED_AT_START = "megatron-arguments"
-"""Format of a document that the program of a log prints before its first step."""
+_PRINTED_AT_START = frozenset({"megatron-arguments", "huggingface-trainer-arguments"})
+"""Formats of documents that the program of a log, or its launcher, prints before its first step."""
 _PROFILE_OF_STREAM = {"nvidia-smi-xml": "nvidia-smi-log-xml"}
 """Formats of streams whose files also describe a machine, which is what they are read for where none is named."""
 
@@ -71,7 +71,7 @@ def found(
 
 def _usual(path: str, kind: StreamFormat | None, document: str) -> tuple[StreamFormat | None, str]:
     """What a file is read as that is a stream and a document, where one of them is usual; the other is told."""
-    if kind and document == _PRINTED_AT_START:
+    if kind and document in _PRINTED_AT_START:
         terminal.tell(f"{path}: is read as {kind.name}; --format {document} reads its arguments")
         return kind, ""
     if kind and document == _PROFILE_OF_STREAM.get(kind.name):

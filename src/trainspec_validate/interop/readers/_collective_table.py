@@ -60,6 +60,8 @@ class Row:
     """True when both rates have digits enough for their ratio to be judged."""
     is_unchecked: bool
     """True when the program says that it did not check the data."""
+    is_wrong: bool
+    """True when values out of place are wrong, whose time is then no measurement."""
 
 
 @dataclass(slots=True)
@@ -161,6 +163,7 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         return
     algorithm, bus = _decimal(cells[first + 1]), _decimal(cells[first + 2])
     root = cells[columns.index("root")] if "root" in columns[:first] else ""
+    wrong = [cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG]
     yield Row(
         number,
         int(cells[0]),
@@ -169,9 +172,10 @@ def _row(number: int, cells: Sequence[str], columns: Sequence[str]) -> Iterator[
         time * 1e-6,
         float(round(algorithm * 1e9)) if algorithm is not None else None,
         float(round(bus * 1e9)) if bus is not None else None,
-        max((_count(cell) for cell, column in zip(cells, columns, strict=True) if column == _WRONG), default=0),
+        max(map(_count, wrong), default=0),
         min(algorithm or 0, bus or 0) >= _LEAST_PRINTED,
-        {cell for cell, column in zip(cells, columns, strict=True) if column == _WRONG} in _ALL_UNCHECKED,
+        {*wrong} in _ALL_UNCHECKED,
+        any(map(_count, wrong[:1])),
     )
 
 

@@ -37,6 +37,9 @@ OVERLAPPED = "DDP and FSDP reduce gradients during the backward pass"
 _BY_ARGUMENTS = frozenset({_optimizer_plan.OTHER_OPTIMIZER, _optimizer_plan.OTHER_SCHEDULE})
 """How facts came about that the arguments state and a configuration of DeepSpeed may replace."""
 _MEBIBYTE = 1024**2
+_BUILT_IN = re.compile(r"zero([0-3])(?:_offload)?")
+"""Names of configurations of ms-swift. Source: modelscope/ms-swift:swift/arguments/sft_args.py."""
+_STAGES = ("none", "optimizer", "gradients", "parameters")
 _SECOND = 2
 """Version of FSDP without a policy for prefetches."""
 _PREFETCH = (
@@ -170,7 +173,7 @@ def write_training(draft: Draft) -> None:
         loaded_format(draft)  # DeepSpeed casts the weights, whatever they are loaded in
         _deepspeed_plan.write_plan(draft, "deepspeed.")
     elif path:
-        draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
+        _name_configuration(draft, path)
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
             draft.lacks(pointer, f"the file {path[:120]} decides it, which is not read")
         if compute != "fp32" or not write_loaded(draft):
@@ -189,6 +192,17 @@ def write_training(draft: Draft) -> None:
     leave_frozen_open(draft)
     if adapted and draft.word("finetuning_type") in {None, "lora"}:
         _optimizer_plan.write_peft(draft)
+
+
+def _name_configuration(draft: Draft, path: str) -> None:
+    """Name the configuration of DeepSpeed that is not read; the name of one that ms-swift has states its ZeRO stage."""
+    built_in = _BUILT_IN.fullmatch(path)
+    if built_in is None:
+        draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
+        return
+    how = f"{path}, the name of a configuration that ms-swift has"
+    draft.put(("parallelism", "sharding"), _STAGES[int(built_in[1])], how)
+    draft.remark(f"deepspeed: {how}; beyond its ZeRO stage it is not read", "deepspeed")
 
 
 def _write_batch(draft: Draft) -> None:

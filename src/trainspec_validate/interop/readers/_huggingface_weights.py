@@ -27,6 +27,8 @@ _MARKS = frozenset({"lora_r", "lora_rank", "lora_alpha", "lora_target_modules", 
 _BITS = frozenset({"quantization_bit", "quant_bits", "bits"})
 _ADAPTERS = re.compile(r"(?:^|_)(?:q?lora|dora|peft)(?:_|\Z)")
 """Parts of the names of further arguments that ask for adapters."""
+_LATENT = re.compile(r"(?:[qkvo]|qk|kv)_lora_rank")
+"""Sizes of latent attention, which is no adapter."""
 _FROZEN = re.compile(r"(?:un)?freeze(?:_\w+)?|\w+_(?:un)?freeze|tune_\w+|trainable_\w+|only_train_\w+")
 """Names of arguments that leave a part of the model as it is."""
 _TUNED = re.compile(r"tune_\w+")
@@ -144,6 +146,17 @@ def leave_frozen_open(draft: Draft, given: Mapping[str, Any] | None = None) -> N
         draft.lacks(("num_parameters_trained",), f"{names[0][:60]} leaves a part of the model as it is")
 
 
+def leave_adapters_open(draft: Draft, program: str) -> None:
+    """Leave open whether adapters are trained where a program whose usual method is LoRA is given no method.
+
+    Source: modelscope/ms-swift:swift/arguments/base_args/base_args.py, `tuner_type`;
+    hiyouga/LLaMA-Factory:src/llamafactory/hparams/finetuning_args.py, `finetuning_type`.
+    """
+    last = {name.rpartition(".")[2] for name, value in draft.values.items() if value is not None}
+    if not last & _METHODS and draft.get("lora") is None:
+        draft.lacks(("lora",), f"no method of tuning is given, and {program} trains adapters by default")
+
+
 def is_factory(draft: Draft) -> bool:
     """Whether the arguments are those of LLaMA-Factory."""
     named = {name for name, value in draft.values.items() if value is not None}
@@ -185,7 +198,8 @@ def _partial(draft: Draft) -> str | None:
     if not whole:
         known = (_SWITCHES | _METHODS | _MARKS) & values.keys()
         asked += sorted(key for key in known if key not in _VARIANTS or not _is_off(values[key]))
-        asked += sorted(key for key in values if _ADAPTERS.search(key) and not _is_off(values[key]))
+        named = [key for key in values if _ADAPTERS.search(key) and not _LATENT.fullmatch(key)]
+        asked += sorted(key for key in named if not _is_off(values[key]))
     return last[asked[0]] if asked else None
 
 

@@ -12,7 +12,7 @@ from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import bare
 
 _LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
-_FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "num_parameters")
+_FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "positions", "num_parameters")
 """Keys of the model that follow from arguments which the checkpoint overwrites."""
 _COUNTS_EXPERTS = re.compile(
     r"(?:^|_)(?:num|n|number_of|total)_(?:\w+_)?experts?\Z|(?:^|_)moe_num_|(?:^|_)expert_(?:model_)?parallel"

@@ -17,9 +17,9 @@ _BERT_TIES = (
 )
 _PADDING = 128
 _TOKENIZERS = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/tokenizers/utils/build_tokenizer.py"
-_SIZED_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer", "TikTokenizer"})
+SIZED_TOKENIZERS = frozenset({"NullTokenizer", "NullMultimodalTokenizer", "TikTokenizer"})
 """Tokenizers that take their size from `vocab_size`; every other one has its own."""
-_TOKENIZER_TYPES = _SIZED_TOKENIZERS | {
+_TOKENIZER_TYPES = SIZED_TOKENIZERS | {
     *("BertWordPieceLowerCase", "BertWordPieceCase", "GPT2BPETokenizer", "SentencePieceTokenizer"),
     *("GPTSentencePieceTokenizer", "HuggingFaceTokenizer", "Llama2Tokenizer", "MultimodalTokenizer", "SFTTokenizer"),
     *("NullSFTTokenizer", "PretrainedFromHF", "HFTokenizer", "HFGPT2Tokenizer", "FalconTokenizer"),
@@ -250,7 +250,7 @@ def _write_vocabulary(draft: Draft) -> None:
     if kind and kind not in _TOKENIZER_TYPES and draft.word("$program") is None:
         draft.put(("model", "vocabulary_size"), size)  # Megatron-LM, which pads the size, refuses such a tokenizer
         return
-    if kind and kind not in _SIZED_TOKENIZERS:
+    if kind and kind not in SIZED_TOKENIZERS:
         why = f"the tokenizer decides it: {kind[:60]} takes no vocab_size ({_TOKENIZERS})"
         draft.lacks(("model", "vocabulary_size"), why)
         return

@@ -417,7 +417,10 @@ def write_nemo(draft: Draft) -> None:
         draft.copy((*_RATE, "warmup_steps"), "model.optim.sched.warmup_steps", least=0)
         _put_least(draft, draft.get(*_RATE, "kind"), "model.optim.sched.min_lr")
         draft.copy((*_RATE, "total_steps"), "model.optim.sched.max_steps")
-    if draft.word("model.peft.peft_scheme", "peft.peft_scheme") == "lora":
+    scheme = draft.word("model.peft.peft_scheme", "peft.peft_scheme")
+    if scheme and scheme.casefold() not in {"lora", "none", "null"}:
+        draft.lacks(("lora",), f"peft_scheme is {scheme[:40]}, whose adapters are not read")
+    if scheme == "lora":
         tuning = "model.peft.lora_tuning." if "model.peft.peft_scheme" in draft.values else "peft.lora_tuning."
         put_lora(draft, f"{tuning}adapter_dim", f"{tuning}alpha", f"{tuning}target_modules")
 

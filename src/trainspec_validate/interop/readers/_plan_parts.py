@@ -434,8 +434,9 @@ class Draft:
             self.drop([("precision", key) for key in places], why)
 
     def _drop_weak(self, pointer: Pointer, why: str) -> None:
-        """Leave a default open, with everything that was computed from it."""
-        waiting = [at for at, how in self.derived.items() if isinstance(how, Default) and at[: len(pointer)] == pointer]
+        """Leave a default or a habit of the program open, with everything that was computed from it."""
+        weak = [at for at, how in self.derived.items() if isinstance(how, Default | Habit)]
+        waiting = [at for at in weak if at[: len(pointer)] == pointer]
         gone: set[Pointer] = set()
         while waiting:
             at = waiting.pop()

@@ -66,6 +66,26 @@ _TABLE: tuple[tuple[str, str, tuple[Pointer, ...]], ...] = (
         r"\Z.",
         tuple(("precision", key) for key in ("compute", "parameters", "gradients", "reduction")),
     ),
+    (
+        r"(?:^|_)cp(?:_|\Z)|context_parallel|(?:^|_)ulysses(?:_|\Z)|ring_?attn|ring_attention",
+        r"size\Z|shuffle|load_balanc|dataset|(?:^|_)mask",
+        (("parallelism", "context_method"),),
+    ),
+    (
+        r"recompute|(?:^|_)remat(?:_|\Z)|(?:activation|grad(?:ient)?)s?_?(?:checkpoint|ckpt)",
+        r"save|load|dir|path|loss|interval",
+        (("memory", "activation_policy"),),
+    ),
+    (
+        r"(?:^|_)optim(?:izer)?_(?:selection|type|name|class|kind)\Z|(?:^|_)use_(?:\w+_)?(?:adam|adamw|lion|muon|lamb|sgd|adafactor)\Z",
+        r"critic|teacher|draft",
+        (("optimizer", "name"),),
+    ),
+    (
+        r"schedules?_method|dual_?pipe|(?:^|_)pipeline_schedule",
+        r"lr|layers",
+        (("parallelism", "schedule"),),
+    ),
     (r"clip_?grad|grad\w*_clip|(?:^|_)clip_norm", r"adaptive", (("optimizer", "clipping"),)),
 )
 """Words in a name, words with which it is about something else, and what such a setting decides."""

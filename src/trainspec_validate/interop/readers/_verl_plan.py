@@ -104,8 +104,11 @@ def _write_model(draft: Draft, *names: str) -> None:
 
 
 def _write_adapters(draft: Draft, prefix: str) -> None:
-    rank = draft.look(f"{prefix}lora_rank")
-    if draft.reasons(f"{prefix}lora_rank"):
+    rank, trained = draft.look(f"{prefix}lora_rank"), draft.look(f"{prefix}lora_adapter_path")
+    if trained is not None or draft.reasons(f"{prefix}lora_adapter_path"):
+        draft.look(f"{prefix}lora_alpha", f"{prefix}target_modules")
+        draft.lacks(("lora",), f"the adapter of {prefix}lora_adapter_path is trained on, and is not read")
+    elif draft.reasons(f"{prefix}lora_rank"):
         draft.lacks(("lora",), draft.reasons(f"{prefix}lora_rank")[0])
     elif rank not in (None, 0):
         put_lora(draft, f"{prefix}lora_rank", f"{prefix}lora_alpha", f"{prefix}target_modules")

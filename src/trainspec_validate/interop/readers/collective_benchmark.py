@@ -39,6 +39,10 @@ def read(text: ForeignText) -> Fragment:
         unread = [told for table in found for told in table.unread]
         why = f"a table of which no row can be read: {unread[0]}" if unread else _NO_ROW
         raise ForeignFormatError(why, None, "keep the whole output, and no other lines in it")
+    if all(row.is_wrong for table in found for row in table.rows):
+        row = next(row for table in found for row in table.rows)
+        why = f"every row has wrong values, the first {row.num_wrong} at {row.size_bytes} bytes: nothing is measured"
+        raise ForeignFormatError(why, row.line, "find out why the collective is wrong, and measure again")
     sheet = Sheet()
     for table in found:
         for told in table.unread[:_SHOWN]:
@@ -83,8 +87,9 @@ def _put_table(sheet: Sheet, table: Table, name: str) -> None:
 
 def _put_row(sheet: Sheet, row: Row, kind: str, spread: tuple[int, int], name: str) -> None:
     if row.num_wrong:
-        sheet.remark(f"{row.num_wrong} wrong values at {row.size_bytes} bytes", row.line)
-    if not row.size_bytes:
+        left_out = "left out: " if row.is_wrong else ""
+        sheet.remark(f"{left_out}{row.num_wrong} wrong values at {row.size_bytes} bytes", row.line)
+    if row.is_wrong or not row.size_bytes:
         return
     number, num_hosts = spread
     own: dict[str, Any] = {

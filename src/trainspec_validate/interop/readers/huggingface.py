@@ -45,7 +45,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     put_section_sharding,
     write_training,
 )
-from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_trl_open
+from trainspec_validate.interop.readers._huggingface_weights import is_factory, leave_adapters_open, leave_trl_open
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, launched, started_ranks
 from trainspec_validate.interop.readers._optimizer_plan import put_lora
 from trainspec_validate.interop.readers._overriding import ACCELERATE as ACCELERATED
@@ -304,7 +304,9 @@ def _trained(draft: Draft, world: int | None, source: str, *, swift: bool = Fals
     if swift:
         _name_swift_model(draft)
     if swift or is_factory(draft):
-        draft.drop_defaults(f"{'ms-swift' if swift else 'LLaMA-Factory'} has defaults of its own", launched(draft))
+        owner = "ms-swift" if swift else "LLaMA-Factory"
+        draft.drop_defaults(f"{owner} has defaults of its own", launched(draft))
+        leave_adapters_open(draft, owner)
     if is_factory(draft) and not swift:
         leave_factory_open(draft)
     for table, prefix in ((TRAINER, ""), (ACCELERATED, ACCELERATE), (CONFIGURED, DEEPSPEED)):

@@ -7,7 +7,8 @@ from typing import Any
 
 from trainspec_validate.interop.formats import Format
 from trainspec_validate.interop.fragment import ForeignFormatError, ForeignText, Fragment
-from trainspec_validate.interop.readers._huggingface_weights import leave_frozen_open
+from trainspec_validate.interop.readers._huggingface_launch import add_launch_variables
+from trainspec_validate.interop.readers._huggingface_weights import drop_untrained, leave_frozen_open
 from trainspec_validate.interop.readers._launched_ranks import started_ranks
 from trainspec_validate.interop.readers._megatron_count import count_biases
 from trainspec_validate.interop.readers._megatron_deepspeed import FORK, settle
@@ -21,7 +22,7 @@ from trainspec_validate.interop.readers._megatron_defaults import (
 from trainspec_validate.interop.readers._megatron_fork import sign_of_a_fork
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
-from trainspec_validate.interop.readers._optimizer_plan import write_megatron
+from trainspec_validate.interop.readers._optimizer_plan import write_megatron, write_peft
 from trainspec_validate.interop.readers._overriding import MEGATRON, leave_overridden_open
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import CUT, Draft, word_value
@@ -42,6 +43,8 @@ _UNDERSCORED = re.compile(_FLAG.pattern.replace("-", "_").replace("__(", "--(", 
 """The same options as programs on top of Megatron-LM name them, such as `megatron sft` of ms-swift."""
 _OF_A_JOB = frozenset({"micro_batch_size", "global_batch_size", "train_iters", "train_samples"})
 """Settings that a conversion of a checkpoint does not have."""
+_SWIFT = re.compile(r"\bmegatron[ \t]+(?:sft|pt|rlhf)\b")
+"""Commands of ms-swift that train with Megatron Core."""
 _LOGGED = re.compile(r"\b(?:tensor|pipeline)_model_parallel_size \.{3,} ")
 _OWN = re.compile(r"pretrain|finetune|train_gpt|train_rl|^main\.py$|^run_.*gpt")
 """Names of programs that read arguments with Megatron-LM's own parser."""
@@ -111,6 +114,7 @@ def read(text: ForeignText) -> Fragment:
     if started is None:
         why = "no command has arguments of Megatron-LM"
         raise ForeignFormatError(why, help="give the launch script, or its arguments alone")
+    _take_launch(started, text.text)
     _refuse_idle(started)
     own, fork = _signs(text)
     named = started.values.get("deepspeed_config")
@@ -118,8 +122,7 @@ def read(text: ForeignText) -> Fragment:
 
     def make(values: dict[str, Any]) -> Draft:
         draft = started.draft(values)
-        write_plan(draft)
-        write_megatron(draft)
+        _write_training(draft)
         _drop_defaults(draft, draft.word(PROGRAM), own, fork)
         settle(draft, ARGUMENTS, written)
         drop_after_exit(draft)
@@ -138,6 +141,20 @@ def read(text: ForeignText) -> Fragment:
         leave_open(draft, own)
     started.tell(draft)
     return draft.fragment("megatron-arguments", text)
+
+
+def _take_launch(started: Started, text: str) -> None:
+    """The ranks that a command of ms-swift takes from the environment."""
+    if _SWIFT.search(text):
+        add_launch_variables(started)
+
+
+def _write_training(draft: Draft) -> None:
+    """The plan of the arguments, with adapters that programs on top of Megatron-LM train."""
+    write_plan(draft)
+    write_megatron(draft)
+    if drop_untrained(draft):
+        write_peft(draft)
 
 
 def _complete(draft: Draft, text: str) -> None:

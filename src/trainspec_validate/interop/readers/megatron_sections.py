@@ -14,6 +14,7 @@ from trainspec_validate.interop.readers._megatron_defaults import (
     leave_chunks_open,
     leave_foreign_model_open,
 )
+from trainspec_validate.interop.readers._megatron_model import SIZED_TOKENIZERS
 from trainspec_validate.interop.readers._megatron_plan import write_plan
 from trainspec_validate.interop.readers._nemo_count import count_stated
 from trainspec_validate.interop.readers._optimizer_plan import write_megatron
@@ -110,6 +111,7 @@ def _read(text: ForeignText, own: re.Pattern[str], why: str, form: str) -> Fragm
 def _made(values: dict[str, Any], lines: Lines, origins: Mapping[str, str], why: str) -> Draft:
     draft = Draft(values, lines, origins)
     write_plan(draft)
+    _leave_vocabulary_open(draft)
     drop_all_defaults(draft, why)
     leave_chunks_open(draft, why)
     write_megatron(draft, defaults=False)
@@ -122,6 +124,16 @@ def _made(values: dict[str, Any], lines: Lines, origins: Mapping[str, str], why:
     complete(draft)
     leave_foreign_model_open(draft)
     return draft
+
+
+def _leave_vocabulary_open(draft: Draft) -> None:
+    """Leave the vocabulary open where the tokenizer, such as AquilaTokenizerFS, counts and pads its own words.
+
+    Source: FlagOpen/FlagScale: flagscale/train/tokenizer, whose classes take no `vocab_size`.
+    """
+    kind = draft.word("tokenizer_type")
+    if kind and kind not in SIZED_TOKENIZERS and not draft.count("padded_vocab_size", "pad_vocab_size_to"):
+        draft.drop([("model", "vocabulary_size")], f"{kind[:60]} counts the words of its own files, which are padded")
 
 
 def _take_meshes(draft: Draft) -> None:

@@ -456,6 +456,8 @@ def _made_of_bridge(values: dict[str, Any], lines: Lines, origins: Mapping[str, 
     count_stated(draft)
     leave_composed_open(draft)
     complete(draft)
+    if any(name.partition(".")[0] == "peft" and value is not None for name, value in values.items()):
+        draft.lacks(("lora",), "peft trains adapters, which this reader does not read")
     return draft
 
 
