@@ -43,7 +43,7 @@ NOT_LOADED = (
     "jsonschema/tests/",
     "jsonschema/benchmarks/",
 )
-"""Parts that judge no text of the playground: readers of other programs' logs, command lines, checks of whole runs, tests."""
+"""Parts that judge no text of the playground: readers of logs, command lines, checks of whole runs, tests."""
 CHARACTER_SETS = (
     "big5", "cp0", "cp1", "cp7", "cp8", "cp9", "euc_", "gb", "hp_", "hz", "iso2022", "iso8859", "johab", "koi8", "mac_",
     "palmos", "ptcp", "shift_jis", "tis_",
