@@ -175,7 +175,8 @@ each scenario is normative, with its [criteria](#criteria).
 - *Word*: of the requirement. A scenario counts for its level also where the word is SHOULD.
 - *Needs*: the capabilities without which a scenario is `unsupported`. All but those of a probe alone need `{of_all}`
   too. Where `{reports}` is named, a recovery can be judged without it, but is `unsupported` at best. Words that are no
-  code are [privileges on the machine](../guide/conformance.md#hosts-that-can-be-cut-off): root has `mounts`.
+  code are [privileges on the machine](../guide/conformance.md#hosts-that-can-be-cut-off): root has `mounts`;
+  with `--over` [filters on the nodes](../guide/conformance.md#faults-of-nodes) replace them.
 - *Ranks*: the most that train at once; a report states them as `num_ranks`. The verdict says nothing about other sizes.
 - *Trials*: for a claim about half of the faults (`quantile` of at most 0.5), about 90 of 100, and about more. Each kind
   of damage has trials of its own; the numbers here are of all kinds together.

@@ -23,11 +23,10 @@ from trainspec_conformance.launching import require_programs, versions
 from trainspec_conformance.node_hosts import NEEDED
 from trainspec_conformance.nodes import NodeError, Nodes
 from trainspec_conformance.processes import new_mark
-from trainspec_conformance.reading import DocumentError, all_scenarios, present_names, read, wrong
+from trainspec_conformance.reading import REPORT, DocumentError, all_scenarios, present_names, read, wrong
 from trainspec_conformance.replaying import text as replay_text
 from trainspec_conformance.replaying.replay import replay as replay_runs
 from trainspec_conformance.reporting import (
-    REPORT,
     Circumstances,
     make_report,
     requirements_digest,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from trainspec_conformance.reading import read, with_present_names
-from trainspec_conformance.reporting import LEVELS, REPORT
+from trainspec_conformance.reading import read, report_below, with_present_names
+from trainspec_conformance.reporting import LEVELS
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 from trainspec_validate.model.units import counted
 from trainspec_validate.system.neutral import printable
@@ -38,7 +38,7 @@ def read_report(path: Path) -> ConformanceReport:
     Raises:
         DocumentError: it cannot be read.
     """
-    return with_present_names(read(path / REPORT if path.is_dir() else path, ConformanceReport))
+    return with_present_names(report_below(path) if path.is_dir() else read(path, ConformanceReport))
 
 
 def changes(before: ConformanceReport, after: ConformanceReport) -> list[Change]:

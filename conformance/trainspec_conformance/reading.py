@@ -17,6 +17,8 @@ from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.requirements import load_index
 
+REPORT = "report.json"
+"""Name of a report in its directory."""
 Kind = TypeVar("Kind", bound=Record)
 
 
@@ -84,6 +86,18 @@ def present_names() -> dict[str, str]:
     known = all_scenarios()
     renamed = (one for one in load_index().by_id.values() if one.name in known)
     return {former: one.name for one in renamed for former in one.former_names}
+
+
+def report_below(directory: Path) -> ConformanceReport:
+    """The report in a directory, with scenarios by the names that it gives them.
+
+    Raises:
+        DocumentError: it cannot be read, or is a link, which may lead out of the directory.
+    """
+    path = directory / REPORT
+    if path.is_symlink():
+        raise DocumentError(path.as_posix(), 1, "this is a link", "give the directory that holds the report itself")
+    return read(path, ConformanceReport)
 
 
 def with_present_names(report: ConformanceReport) -> ConformanceReport:

@@ -38,7 +38,6 @@ from trainspec_validate.documents.types.scenario import Scenario, Start
 from trainspec_validate.model.requirements import DATA_DIRECTORY, load_index
 from trainspec_validate.system.neutral import neutral, printable
 
-REPORT = "report.json"
 LEVELS: tuple[ConformanceLevel, ...] = ("described", "observable", "recoverable", "efficient")
 MAX_TEXT = 4000
 MAX_MESSAGES = 50

@@ -12,11 +12,10 @@ from trainspec_conformance.drawing import drawn, run_seed, trial_seed
 from trainspec_conformance.figures import figures, marks
 from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import judge_trial
-from trainspec_conformance.reading import all_scenarios, read, with_present_names
+from trainspec_conformance.reading import REPORT, all_scenarios, report_below, with_present_names
 from trainspec_conformance.records import Entry
 from trainspec_conformance.reporting import (
     LEVELS,
-    REPORT,
     highest_level,
     most_ranks,
     requirements_digest,
@@ -41,7 +40,7 @@ def differences(directory: Path) -> Iterator[str]:
         DocumentError: the report cannot be read.
         ValueError: a history cannot be read.
     """
-    report = with_present_names(read(directory / REPORT, ConformanceReport))
+    report = with_present_names(report_below(directory))
     known = all_scenarios()
     absent = [one.scenario for one in report.scenarios if one.scenario not in known]
     if absent:
@@ -78,7 +77,7 @@ def not_looked_at(directory: Path) -> Iterator[str]:
     Raises:
         DocumentError: the report cannot be read.
     """
-    listed = {REPORT, *(evidence.path for evidence in read(directory / REPORT, ConformanceReport).evidence)}
+    listed = {REPORT, *(evidence.path for evidence in report_below(directory).evidence)}
     num_seen, pending = 0, [directory]
     while pending:
         parent = pending.pop()

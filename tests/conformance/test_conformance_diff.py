@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from conformance_reports import report, scenario_report, trial
 from trainspec_conformance import commands
+from trainspec_conformance.cli import command
 from trainspec_conformance.diffing import changes
 from trainspec_conformance.reporting import text
 
@@ -83,3 +85,14 @@ def test_the_command_tells_and_its_exit_code_says_whether_it_is_worse(
     assert capsys.readouterr().out == "nothing changed\n"
     (tmp_path / "a" / "report.json").write_text("{}")
     assert commands.diff(a, b, "text") == 2
+
+
+def test_a_report_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "secret.json").write_text('{"apiVersion": "hunter2"}', encoding="utf-8")
+    (tmp_path / "out" / "report.json").symlink_to(tmp_path / "secret.json")
+    for words in (("verify", "out"), ("diff", "out", "out")):
+        done = CliRunner().invoke(command, [words[0], *(str(tmp_path / word) for word in words[1:])])
+        assert done.exit_code == 2
+        assert "report.json:1: this is a link" in done.output
+        assert "hunter2" not in done.output

@@ -50,7 +50,7 @@ def stack(**claims: Any) -> StackDescriptor:
 def test_a_recovery_is_judged_by_what_the_records_hold(tmp_path: Path) -> None:
     before().fault(36.5).write(tmp_path)
     after(30).write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.kind, incident.attempt, incident.next_attempt) == ("process-failure", 0, 1)
     found = verdicts(incident)
     passed = ("detected-within", "recovered-within", "lost-steps-at-most", "not-from-nothing", "faults-reported")
@@ -63,7 +63,7 @@ def test_a_recovery_is_judged_by_what_the_records_hold(tmp_path: Path) -> None:
 def test_a_late_first_step_fails_with_its_place(tmp_path: Path) -> None:
     before().fault(36.5).write(tmp_path)
     after(30, wait=100.0).write(tmp_path)
-    (late,) = [one for one in only(tmp_path).criteria if one.check == "recovered-within"]
+    (late,) = [one for one in only(tmp_path, stack=stack()).criteria if one.check == "recovered-within"]
     assert late.verdict == "fail"
     assert "not within 90 s" in late.messages[0]
     assert any(place.endswith("made-job.1.jsonl:5") for place in late.places)
@@ -75,11 +75,20 @@ def test_the_limit_is_what_the_stack_claims(tmp_path: Path) -> None:
     assert verdicts(only(tmp_path, stack=stack(recovery_seconds=5.0)))["recovered-within"] == "fail"
 
 
+def test_no_time_is_judged_that_nobody_claims_for_the_job(tmp_path: Path) -> None:
+    """The 90 s of a claim are about the test job, and production keeps the budget of its policy."""
+    before().fault(36.5).write(tmp_path)
+    after(30, wait=100.0).write(tmp_path)
+    incident = only(tmp_path)
+    assert {verdicts(incident)[name] for name in ("detected-within", "recovered-within")} == {"not-run"}
+    assert "no descriptor claims a time for this job" in said(incident, "recovered-within")
+
+
 def test_no_verdict_where_it_depends_on_when_the_fault_was(tmp_path: Path) -> None:
     """The job was silent for 80 s before the report: the recovery took between 30 and 110 s."""
     before().fault(115.0).write(tmp_path)
     after(30, 143.0).write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert verdicts(incident)["recovered-within"] == "not-run"
     assert "it depends on the time of the fault, open for 81 s" in said(incident, "recovered-within")
     (first,) = [moment for moment in incident.moments if moment.name == "first-step"]
@@ -98,7 +107,7 @@ def test_no_time_is_judged_by_clocks_that_differ(tmp_path: Path, away: float) ->
         more = {"seq": number - 31, "step": number, "m": {"train.rank.step": number}}
         rank.lines.append({"k": "m", "time_us": micros(47.0 + number - 31), **more})
     rank.write(tmp_path)
-    found = only(tmp_path)
+    found = only(tmp_path, stack=stack())
     assert {verdicts(found)[name] for name in ("detected-within", "recovered-within", "one-lineage")} == {"not-run"}
     assert "clock" in said(found, "recovered-within")
 
@@ -107,30 +116,30 @@ def test_no_time_is_judged_where_a_clock_was_stepped(tmp_path: Path) -> None:
     jump = {"host.id": "n0", "train.clock.jump": 600.0}
     before().event(20.5, "clock.stepped", jump, host="n0").fault(36.5).write(tmp_path)
     after(30, wait=100.0).write(tmp_path)
-    assert "a clock was stepped" in said(only(tmp_path), "recovered-within")
+    assert "a clock was stepped" in said(only(tmp_path, stack=stack()), "recovered-within")
 
 
 def test_no_time_is_judged_where_attempts_overlap(tmp_path: Path) -> None:
     before().fault(36.5).write(tmp_path)
     after(30, 10.0).write(tmp_path)
-    assert "so their clocks differ" in said(only(tmp_path), "recovered-within")
+    assert "so their clocks differ" in said(only(tmp_path, stack=stack()), "recovered-within")
 
 
 def test_a_step_without_a_loss_is_no_step_with_a_finite_one(tmp_path: Path) -> None:
     before().fault(36.5).write(tmp_path)
     after(30, loss=0).write(tmp_path)
-    assert verdicts(only(tmp_path))["recovered-within"] == "not-run"
+    assert verdicts(only(tmp_path, stack=stack()))["recovered-within"] == "not-run"
 
 
 def test_lost_steps_are_counted_by_the_distance_of_commits(tmp_path: Path) -> None:
     before(last=38).fault(39.5).write(tmp_path)
     after(20).write(tmp_path)
     checkpoint(tmp_path, 30)
-    found = {one.check: one for one in only(tmp_path).criteria}
+    found = {one.check: one for one in only(tmp_path, stack=stack()).criteria}
     assert found["lost-steps-at-most"].verdict == "fail"
     assert found["lost-steps-at-most"].messages[0].startswith("18 steps were lost")
     Attempt(0, 0.0, 0).steps(1, 38, 1.0).save(10, 10.2).save(20, 20.2).save(27, 27.2).fault(39.5).write(tmp_path)
-    assert "neither a policy nor evenly spaced commits" in said(only(tmp_path), "lost-steps-at-most")
+    assert "neither a policy nor evenly spaced commits" in said(only(tmp_path, stack=stack()), "lost-steps-at-most")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +157,7 @@ def test_an_older_checkpoint_is_wrong_where_the_newer_one_is_whole(
     after(20).write(tmp_path)
     if there:
         checkpoint(tmp_path, 30, is_damaged=is_damaged)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert verdicts(incident)["restores-newest-good"] == verdict
     assert words in said(incident, "restores-newest-good")
 
@@ -157,7 +166,7 @@ def test_a_checkpoint_that_was_written_again_shows_nothing(tmp_path: Path) -> No
     before().fault(36.5).write(tmp_path)
     after(20).save(30, 60.0).write(tmp_path)
     checkpoint(tmp_path, 30)
-    assert "as it was written again" in said(only(tmp_path), "restores-newest-good")
+    assert "as it was written again" in said(only(tmp_path, stack=stack()), "restores-newest-good")
 
 
 def test_checkpoints_that_a_run_has_left_are_not_the_newest(tmp_path: Path) -> None:
@@ -177,29 +186,29 @@ def test_a_start_from_nothing(tmp_path: Path) -> None:
     before().fault(36.5).write(tmp_path)
     after(0).write(tmp_path)
     checkpoint(tmp_path, 30)
-    assert verdicts(only(tmp_path))["not-from-nothing"] == "fail"
+    assert verdicts(only(tmp_path, stack=stack()))["not-from-nothing"] == "fail"
     before(saves=()).fault(36.5).write(tmp_path)
-    assert "no checkpoint was committed" in said(only(tmp_path), "not-from-nothing")
+    assert "no checkpoint was committed" in said(only(tmp_path, stack=stack()), "not-from-nothing")
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(0.0, "pass"), (0.1, "fail")])
 def test_repeated_steps_are_compared_with_their_first_execution(tmp_path: Path, off: float, verdict: str) -> None:
     before(saves=(10, 20)).fault(36.5).write(tmp_path)
     after(20, off=off).write(tmp_path)
-    assert verdicts(only(tmp_path))["same-trajectory"] == verdict
+    assert verdicts(only(tmp_path, stack=stack()))["same-trajectory"] == verdict
 
 
 def test_losses_of_a_changed_job_are_not_compared(tmp_path: Path) -> None:
     before(saves=(10, 20)).fault(36.5).write(tmp_path)
     changed = {"train.change.key": "lr", "train.change.before": "1", "train.change.after": "2"}
     after(20, off=0.1).event(47.0, "hyperparameter.changed", changed).write(tmp_path)
-    assert verdicts(only(tmp_path))["same-trajectory"] == "not-run"
+    assert verdicts(only(tmp_path, stack=stack()))["same-trajectory"] == "not-run"
 
 
 def test_an_end_by_a_fault_that_nothing_reports(tmp_path: Path) -> None:
     before().end(36.5, "fault").write(tmp_path)
     after(30).write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.kind, verdicts(incident)["faults-reported"]) == ("unreported-fault", "fail")
 
 
@@ -207,7 +216,7 @@ def test_several_reports_are_ambiguous(tmp_path: Path) -> None:
     hang = {"train.fault.id": "f-2", "train.fault.domain": "unknown", "train.fault.class": "hang"}
     before().fault(36.5).event(36.55, "fault.detected", hang, id="f-2").write(tmp_path)
     after(30).write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert "reports name several kinds" in incident.ambiguities[0]
     assert verdicts(incident)["faults-reported"] == "not-run"
 
@@ -217,7 +226,7 @@ def test_attempts_that_do_not_train_belong_to_the_recovery(tmp_path: Path) -> No
     Attempt(1, 40.0, 30).end(41.0, "fault").write(tmp_path)
     second = Attempt(2, 200.0, 30).restore(30, "step-30", 201.0).steps(31, 60, 202.0).end(240.0, "completed")
     second.write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.attempt, incident.next_attempt) == (0, 2)
     assert verdicts(incident)["recovered-within"] == "fail"
     assert verdicts(incident)["faults-reported"] == "not-run"
@@ -238,7 +247,7 @@ def test_attempts_that_do_not_train_belong_to_the_recovery(tmp_path: Path) -> No
 def test_a_class_of_fault_has_its_scenario(tmp_path: Path, words: str, kind: str, scenario: str) -> None:
     before().fault(36.5, **{"train.fault.class": words}).write(tmp_path)
     after(30).write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.kind, incident.criteria[0].scenario) == (kind, scenario)
     assert bool(incident.ambiguities) == (kind == "unknown-fault")
     if kind == "hang":
@@ -261,7 +270,7 @@ def test_what_somebody_may_have_chosen_is_no_failure(tmp_path: Path, reason: str
     (attempt.end(36.5, reason) if reason else attempt).write(tmp_path)
     after(20).write(tmp_path)
     checkpoint(tmp_path, 30)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.kind, verdicts(incident)[check]) == (kind, "not-run")
     assert "somebody may have chosen" in said(incident, check)
     assert bool(incident.ambiguities) == (kind != "planned-restart")
@@ -270,7 +279,7 @@ def test_what_somebody_may_have_chosen_is_no_failure(tmp_path: Path, reason: str
 def test_a_preemption_after_a_save_loses_nothing(tmp_path: Path) -> None:
     before(saves=(12, 30, 35)).end(36.5, "preempted").write(tmp_path)
     after(35).write(tmp_path)
-    found = verdicts(only(tmp_path))
+    found = verdicts(only(tmp_path, stack=stack()))
     assert (found["resumes-within"], found["restores-newest-good"], found["ends-in-grace"]) == (
         "pass",
         "pass",
@@ -283,7 +292,7 @@ def test_a_recovery_in_the_same_attempt_is_named_and_not_judged(tmp_path: Path) 
     fault = {"train.fault.id": "f-1", "train.fault.domain": "unknown", "train.fault.class": "process"}
     attempt.event(35.5, "fault.detected", fault, id="f-1").event(37.0, "fault.cleared", fault, id="f-1")
     attempt.steps(36, 60, 40.0).write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert incident.kind == "process-failure"
     assert {one.verdict for one in incident.criteria if one.check != "newest-is-whole"} == {"not-run"}
     assert "the same attempt" in said(incident, "recovered-within")
@@ -295,7 +304,7 @@ def test_a_save_that_failed(tmp_path: Path, later: bool, verdict: str) -> None:
     if not later:
         attempt.lines = attempt.lines[:-7]
     attempt.write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.kind, verdicts(incident)["saves-again"]) == ("failed-save", verdict)
 
 
@@ -319,7 +328,7 @@ def test_errors_of_devices_are_counted_and_not_judged(tmp_path: Path) -> None:
     for seconds in (5.0, 6.0, 7.0):
         attempt.event(seconds, "device.error", {"train.fault.vendor_code": "xid:63"}, device="0", host="n0")
     attempt.write(tmp_path)
-    incident = only(tmp_path)
+    incident = only(tmp_path, stack=stack())
     assert (incident.kind, incident.count, incident.criteria) == ("device-error", 3, ())
 
 
@@ -345,9 +354,9 @@ def test_the_newest_checkpoint_is_judged_by_its_files(tmp_path: Path) -> None:
     before().fault(36.5).write(tmp_path)
     after(30).save(60, 100.0).write(tmp_path)
     checkpoint(tmp_path, 60)
-    assert verdicts(only(tmp_path))["newest-is-whole"] == "pass"
+    assert verdicts(only(tmp_path, stack=stack()))["newest-is-whole"] == "pass"
     (tmp_path / "step-60" / "model.safetensors").write_bytes(b"\0" * 20)
-    assert verdicts(only(tmp_path))["newest-is-whole"] == "fail"
+    assert verdicts(only(tmp_path, stack=stack()))["newest-is-whole"] == "fail"
 
 
 def test_a_checkpoint_of_two_runs_is_of_neither(tmp_path: Path) -> None:
@@ -417,7 +426,7 @@ def test_output_for_programs(tmp_path: Path) -> None:
     assert found == replay([str(tmp_path)])
     plain = msgspec.json.decode(done.stdout)
     assert plain["kind"] == "ConformanceReplay"
-    assert plain["limits"]["recovery_seconds"] == 90
+    assert plain["limits"]["recovery_seconds"] is None
     assert found.is_replay
 
 

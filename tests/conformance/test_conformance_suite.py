@@ -28,8 +28,9 @@ from trainspec_conformance.history import read_history
 from trainspec_conformance.judging import REPORT_CHECKS
 from trainspec_conformance.launching import versions
 from trainspec_conformance.processes import end_abandoned, marked, new_mark
+from trainspec_conformance.reading import REPORT
 from trainspec_conformance.records import Started
-from trainspec_conformance.reporting import REPORT, Circumstances, make_report, text
+from trainspec_conformance.reporting import Circumstances, make_report, text
 from trainspec_conformance.trial import HISTORY
 from trainspec_conformance.view import View
 

@@ -229,6 +229,12 @@ def _replaced(path: Path) -> None:
     beside.replace(path)
 
 
+def _moved_behind_a_link(path: Path) -> None:
+    moved = path.with_name("moved")
+    path.rename(moved)
+    path.symlink_to(moved)
+
+
 def _made_directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -240,6 +246,7 @@ def _made_directory(path: Path) -> None:
         (Path.unlink, "no such file"),
         (_shortened, "shorter"),
         (_replaced, "another file has taken the place"),
+        (_moved_behind_a_link, "another file has taken the place"),
         (_made_directory, "not a regular file"),
     ],
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from trainspec_conformance.reporting import REPORT, text
+from trainspec_conformance.reading import REPORT
+from trainspec_conformance.reporting import text
 from trainspec_validate.documents.types.conformance_report import ConformanceReport, ScenarioReport
 from trainspec_validate.report.places import dumps
 

@@ -84,6 +84,8 @@ class Terms:
     """Numbers that incidents are judged by."""
 
     claims: Claims
+    are_claimed: bool = False
+    """Whether somebody claims these numbers for the job; the defaults of a descriptor are about the test job."""
     policy: CheckpointPolicy | None = None
     store: Store | None = None
     """Of the stack that was named."""
@@ -194,7 +196,7 @@ class Judge:
             return NOT_IN_RECORDS["noticed-within"]
         if not own_reports(self.facts, self.incident):
             return "the stack itself reported no fault"
-        return self.no_steps_before() or self.no_clock()
+        return self.no_claim() or self.no_steps_before() or self.no_clock()
 
     def no_steps_before(self) -> str:
         """Why the attempt that ended says nothing."""
@@ -214,7 +216,12 @@ class Judge:
 
     def no_recovery(self) -> str:
         """Why the recovery time cannot be judged."""
-        return self.no_clock() or self.no_steps_before() or self.no_restore()
+        return self.no_claim() or self.no_clock() or self.no_steps_before() or self.no_restore()
+
+    def no_claim(self) -> str:
+        """Why no limit of time applies: the default of a claim is about the test job, and not about production."""
+        named = "no descriptor claims a time for this job; TS-REC-003 compares recoveries with the budget of a policy"
+        return "" if self.terms.are_claimed else named
 
     def no_resumption(self) -> str:
         """Why the steps that were lost are not known."""

@@ -88,19 +88,19 @@ class RunResult(_Part, frozen=True, kw_only=True):
 
 
 class Limits(_Part, frozen=True, kw_only=True):
-    """Claims that incidents were judged by."""
+    """Claims that incidents were judged by; the times are None without a stack descriptor, and then judge nothing."""
 
-    recovery_seconds: float
-    detection_seconds: float
+    recovery_seconds: float | None
+    detection_seconds: float | None
     resume_class: str
     relative_tolerance: float
 
 
-def limits_of(claims: Claims) -> Limits:
-    """The claims of a stack that a replay judges by."""
+def limits_of(claims: Claims, *, are_claimed: bool) -> Limits:
+    """The claims of a stack that a replay judges by, without times that no descriptor claims for the job."""
     return Limits(
-        recovery_seconds=claims.recovery_seconds,
-        detection_seconds=claims.detection_seconds,
+        recovery_seconds=claims.recovery_seconds if are_claimed else None,
+        detection_seconds=claims.detection_seconds if are_claimed else None,
         resume_class=claims.resume_class,
         relative_tolerance=claims.relative_tolerance,
     )
@@ -113,7 +113,7 @@ class Replay(_Part, frozen=True, kw_only=True, tag_field="kind", tag="Conformanc
     specification_version: str
     suite_version: str
     stack: str | None = None
-    """Name of the stack descriptor whose claims are the limits; None where those are the defaults."""
+    """Name of the stack descriptor whose claims are the limits; None where none was named."""
     limits: Limits
     runs: tuple[RunResult, ...] = ()
     failures: tuple[str, ...] = ()

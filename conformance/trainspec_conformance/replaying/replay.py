@@ -92,7 +92,7 @@ def replay(paths: Sequence[str], stack: StackDescriptor | None = None) -> Replay
 
     Args:
         paths: directories or files of production runs.
-        stack: descriptor whose claims are the limits; the defaults of a descriptor without one.
+        stack: descriptor whose claims are the limits; without one no time is judged, and losses by the defaults.
 
     Nothing is executed, and no stream, checkpoint or log is written.
 
@@ -103,7 +103,7 @@ def replay(paths: Sequence[str], stack: StackDescriptor | None = None) -> Replay
     if not found.streams:
         raise InputError(*(found.failures or [f"no stream or log of a known format in {', '.join(paths)}"]))
     claims = stack.claims if stack is not None else Claims()
-    terms = Terms(claims, found.policy, stack.store if stack is not None else None)
+    terms = Terms(claims, stack is not None, found.policy, stack.store if stack is not None else None)
     judged: list[_Judged] = []
     report, failures = _examined(found.streams, lambda view: judged.append(_run(view, terms)))
     shared = {name for name, count in Counter(name for one in judged for name in one.committed).items() if count > 1}
@@ -112,7 +112,7 @@ def replay(paths: Sequence[str], stack: StackDescriptor | None = None) -> Replay
         specification_version=load_index().specification_version,
         suite_version=__version__,
         stack=stack.metadata.name if stack is not None else None,
-        limits=limits_of(claims),
+        limits=limits_of(claims, are_claimed=stack is not None),
         runs=runs,
         failures=(*found.failures, *failures),
         not_read=(*found.not_read, *_left_out(judged)),

@@ -101,10 +101,11 @@ def _sum(replay: Replay) -> str:
 
 
 def _limits(replay: Replay) -> str:
-    limits, whose = replay.limits, "defaults of a stack descriptor, as none was named"
-    if replay.stack is not None:
-        whose = f"claims of {replay.stack}"
+    limits = replay.limits
     tolerance = 0.0 if limits.resume_class == "bitwise" else limits.relative_tolerance
+    if replay.stack is None:
+        return f"limits: no times, as no stack descriptor was named; relative tolerance of losses {tolerance:g}"
+    whose = f"claims of {replay.stack}"
     return (
         f"limits: {whose}: recovery {limits.recovery_seconds:g} s, detection {limits.detection_seconds:g} s, "
         f"relative tolerance of losses {tolerance:g}"

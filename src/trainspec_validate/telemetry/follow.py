@@ -55,6 +55,8 @@ class _Followed:
     file: RunFile
     decode: Callable[[Block], Batch]
     status: os.stat_result
+    is_link: bool = False
+    """Whether its name was one of a link when it was first read."""
     read: tuple[int, Any] = field(default_factory=lambda: (0, blake2b(digest_size=16)))
     """Bytes that were read, whole lines, and their hash: one value, since a signal can come between two."""
     state: tuple[int, int, int] = (0, 0, 0)
@@ -98,7 +100,7 @@ class _Followed:
             OSError: likewise.
         """
         status = _status(self.file.path)
-        if not os.path.samestat(status, self.status):
+        if self.is_replaced(status):
             raise SourceError(_REPLACED)
         if status.st_size < self.offset:
             raise SourceError(f"the file has become shorter than what was read of it; {_ANEW}")
@@ -113,6 +115,10 @@ class _Followed:
         if found:
             self.read, self.status = self._read_to(end), status
         return found
+
+    def is_replaced(self, status: os.stat_result) -> bool:
+        """Whether another file has its name, or a link does that may lead to the same file at another place."""
+        return not os.path.samestat(status, self.status) or (self.file.path.is_symlink() and not self.is_link)
 
     def _stands(self, status: os.stat_result) -> bool:
         """Whether two looks have read the file as it is: it can change again within a tick of its clock."""
@@ -234,7 +240,7 @@ class Follower:
             with suppress(OSError, SourceError):  # that a file is gone was said
                 if name in self.refused:
                     continue
-                if not os.path.samestat(_status(one.file.path), one.status):
+                if one.is_replaced(_status(one.file.path)):
                     yield name, _REPLACED
                 elif one.was_changed():
                     yield name, "what was read of it has been changed since; judge it again without --follow"
@@ -306,7 +312,7 @@ class Follower:
             return
         builder = RowBuilder(self.digest.names, self.digest.facts(file.number), file.head)
         self.digest.names.know([file.head])
-        self.followed[name] = _Followed(file, decoder_of(builder), status)
+        self.followed[name] = _Followed(file, decoder_of(builder), status, file.path.is_symlink())
 
     def _judged(self, now_us: int) -> CheckResult:
         files = [one.file for one in self.followed.values()]

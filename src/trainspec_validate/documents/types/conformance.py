@@ -130,8 +130,8 @@ class Claims(Record, frozen=True, kw_only=True):
     hang_detection_seconds: PositiveSeconds = 15
     """From a stopped process to the report of it, in the test job; a policy states the time-outs of production."""
     recovery_seconds: Annotated[float, Meta(gt=0, le=90, extra_json_schema={"x-unit": "s"})] = 90
-    """Recovery time as the suite sees it, from the injected fault. No level above `observable` is reached with a longer
-    time."""
+    """Recovery time as the suite sees it, from the injected fault, in the test job. A stack that needs more
+    claims `observable`."""
     max_restarts_without_progress: CountOrZero = 3
     """Restarts in a row, after the first attempt, that reach no new optimizer step before the stack stops."""
     nonfinite_action: Literal["skip-step", "rollback", "stop"] = "skip-step"
