@@ -53,6 +53,32 @@ def test_a_restart_begins_an_attempt() -> None:
     assert [head.att for head in read_text(text_of(*losses(10, 20, 30), slow)).heads] == [0, 1]
 
 
+def test_one_elapsed_time_that_falls_is_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    """The time before it continues in the next line, as that of no program that was started again does."""
+    reports = [report(step, 60 * step, loss=3 - step / 1000, lr=1e-5 * step) for step in range(10, 410, 10)]
+    reports[29]["elapsed_time"] = "0:00:01"
+    path = tmp_path / "trainer_log.jsonl"
+    path.write_text(text_of(*reports))
+    (found,) = validate([path]).findings
+    assert found.requirement == "TS-TEL-016"
+    assert "elapsed_time falls from 4:50:00 to 0:00:01 at step 300" in found.message
+    read = read_text(text_of(*reports))
+    assert [head.att for head in read.heads] == [0]
+    assert [sample.time_us // 60_000_000 for sample in read.samples] == list(range(10, 410, 10))
+
+
+def test_a_fall_that_a_restart_explains_begins_an_attempt() -> None:
+    """The time before is too short, the pace is that of a start, or the next line counts from the fall."""
+    first, short = losses(*range(10, 210, 10)), losses(10, 20, 30)
+    slow_start = [report(40, 5, loss=2.0), report(50, 40, loss=2.0)]
+    resumed = losses(210, 220, since=200)
+    for reports in ([*short, *slow_start], [*first, *resumed], [*first, resumed[0]]):
+        read = read_text(text_of(*reports))
+        assert [head.att for head in read.heads] == [0, 1]
+        assert not read.refusals
+        assert len(read.samples) == len(reports)
+
+
 def test_a_pause_is_found_by_the_time_of_lines(tmp_path: Path) -> None:
     path = tmp_path / "trainer_log.jsonl"
     late = [report(step, 10 * step + 3 * 86_400, loss=2.0) for step in range(20, 40)]

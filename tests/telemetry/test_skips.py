@@ -37,3 +37,16 @@ def test_steps_that_are_skipped_are_found_in_a_log_with_times(tmp_path: Path) ->
 
 def test_a_scale_of_the_loss_that_settles_is_no_error(tmp_path: Path) -> None:
     assert "nothing judged" in output(tmp_path / "log.txt", 31)
+
+
+DEEPSPEED = (
+    "[2026-01-31 12:{:02}:{:02},387] [INFO] [logging.py:96:log_dist] [Rank 0] step={n}, skipped={n}, lr=[1e-05], "
+    "mom=[0.9]"
+)
+
+
+def test_a_log_without_any_applied_step_names_none(tmp_path: Path) -> None:
+    lines = [DEEPSPEED.format(n // 60, n % 60, n=n) for n in range(10, 630, 10)]
+    (tmp_path / "log.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    told = CliRunner().invoke(command, [str(tmp_path), "--format", "concise", "--select", "TS-TEL-033"]).output
+    assert "steps in a row are skipped, and none is applied" in told

@@ -13,6 +13,7 @@ from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._progress import find_progress
 from trainspec_validate.telemetry.checks._rows import has_times, states_start
+from trainspec_validate.telemetry.formats.tally import OTHERS
 from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
 _MAX_NAMED, _MAX_NAME = 4, 40
@@ -97,15 +98,17 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
 
 
 def _unread(view: RunView) -> list[str]:
-    """Names of values that are not read, those of losses first."""
+    """Names of values that are not read, those of losses first, and `OTHERS` last."""
     names = dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unread_names)
-    return sorted(names, key=lambda name: "loss" not in name.casefold())
+    return sorted(names, key=lambda name: (name == OTHERS, "loss" not in name.casefold()))
 
 
 def _named(names: list[str]) -> str:
     """The first names, and the number of the others."""
-    more = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
-    return f"{', '.join(names[:_MAX_NAMED])}{more}"
+    is_bound = OTHERS in names
+    known = [name for name in names if name != OTHERS]
+    more = f" and {'more than ' * is_bound}{len(known) - _MAX_NAMED:,} more" if len(known) > _MAX_NAMED else ""
+    return f"{', '.join(known[:_MAX_NAMED])}{more}"
 
 
 def _notes(view: RunView, seen: set[str]) -> Iterator[str]:

@@ -37,7 +37,9 @@ def _of_attempt(counts: JobSeries, skipped: list[JobSeries], attempt: int) -> li
     for begin, end in stretches(is_skipped, 1):
         num = int(grown[begin:end].sum())
         if num >= MOST_SKIPPED:
-            message = f"{num:,} steps in a row are skipped, up to step {int(steps[end - 1]):,}"
+            after = int(steps[end - 1])
+            until = f"up to step {after:,}" if after else "and none is applied"
+            message = f"{num:,} steps in a row are skipped, {until}"
             evidence = Evidence(SKIPPED, "", int(times[begin]), int(times[end - 1]), end - begin)
             found.append(Violation(counts.location(mine.start + begin), message, HELP, evidence))
     return found

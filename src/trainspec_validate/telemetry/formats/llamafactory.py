@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from trainspec_validate.telemetry.formats import fit
@@ -29,7 +31,21 @@ _PREDICTION = "the lines have no value and no epoch, as those of a prediction, w
 _TRAINING = "give the log of a training"
 _RESTART = "elapsed_time falls; inferred: a restart, which begins an attempt; the time between the two is not known"
 _ANOTHER = "steps repeat while elapsed_time increases, as of another process that writes the same file; left out"
+_SET_BACK = "a clock that was set back; later times continue from where it was, and this one is taken between them"
+_FEWEST_INTERVALS = 10
+"""Intervals between reports that a clock must have counted before its fall is distinguished from a restart."""
+_MOST_OF_PACE, _MARGIN_SECONDS = 3, 60
+"""How many times as long as before steps may take; a clock that was set back shows more, by the margin."""
 _EXAMPLE = '{"current_steps": 10, "total_steps": 100, "loss": 2.5}'
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    offset: int
+    step: int
+    elapsed: int | None
+    """Seconds since the program started; None where the line has none."""
+    values: Mapping[str, Any]
 
 
 class Reader:
@@ -42,6 +58,10 @@ class Reader:
         self._since_us = transcript.given.start_us or 0
         """Moment that the program of the last line started at, as far as its lines show."""
         self._elapsed_seconds = 0
+        self._first: _Line | None = None
+        """First line of the program that is read."""
+        self._fallen: _Line | None = None
+        """A line whose time falls while its step rises, until the next line shows whether the program was restarted."""
         self._is_timed = False
         self._is_shared = False
         """Whether another program was seen to write into the file since the last start."""
@@ -77,10 +97,47 @@ class Reader:
         values = {
             ("learning_rate" if name == "lr" else name): value for name, value in found.items() if name not in outside
         }
-        elapsed = elapsed_seconds(found.get("elapsed_time"))
-        if elapsed is not None and not self._follow(offset, step, elapsed, values):
+        line = _Line(offset, step, elapsed_seconds(found.get("elapsed_time")), values)
+        yield from self._settle(line)
+        is_back = line.elapsed is not None and line.elapsed < self._elapsed_seconds
+        if is_back and step > self._step and not self._is_shared:
+            self._fallen = line
+        else:
+            yield from self._take(line)
+
+    def _settle(self, line: _Line | None) -> Iterator[Found]:
+        """The record of a line whose time falls; the line after it, or the end of the file, shows why it does."""
+        fallen, self._fallen = self._fallen, None
+        if fallen is None:
             return
-        yield from self._scalars.row((offset, self._time_us(offset, elapsed), step, values))
+        if line is not None and self._is_set_back(fallen, line):
+            before, after = (str(timedelta(seconds=each or 0)) for each in (self._elapsed_seconds, fallen.elapsed))
+            message = f"elapsed_time falls from {before} to {after} at step {fallen.step:,}"
+            yield fallen.offset, Refusal(message, _SET_BACK, "time")
+            share = (fallen.step - self._step) / (line.step - self._step)
+            since = ((line.elapsed or 0) - self._elapsed_seconds) * share
+            fallen = replace(fallen, elapsed=self._elapsed_seconds + round(since))
+        yield from self._take(fallen)
+
+    def _is_set_back(self, fallen: _Line, line: _Line) -> bool:
+        """Whether the line after a fall continues the time before it, at a pace that no restart would explain."""
+        first = self._first
+        num_steps = line.step - fallen.step
+        if line.elapsed is None or fallen.elapsed is None or first is None or first.elapsed is None or num_steps <= 0:
+            return False
+        num_before = self._step - first.step
+        if line.elapsed < self._elapsed_seconds or num_before < _FEWEST_INTERVALS * num_steps:
+            return False
+        pace = _MOST_OF_PACE * (self._elapsed_seconds - first.elapsed) / num_before
+        is_continued = line.elapsed - self._elapsed_seconds <= pace * (line.step - self._step)
+        return is_continued and line.elapsed - fallen.elapsed > pace * num_steps + _MARGIN_SECONDS
+
+    def _take(self, line: _Line) -> Iterator[Found]:
+        if line.elapsed is not None and not self._follow(line.offset, line.step, line.elapsed, line.values):
+            return
+        self._first = self._first or line
+        time_us = self._time_us(line.offset, line.elapsed)
+        yield from self._scalars.row((line.offset, time_us, line.step, line.values))
 
     def _follow(self, offset: int, step: int, elapsed: int, values: Mapping[str, Any]) -> bool:
         """Whether a line is of the program that is read; a restart is noted, after which it counts from zero.
@@ -93,7 +150,7 @@ class Reader:
         is_far_back = 2 * elapsed < self._elapsed_seconds
         if is_back and (is_far_back or not (is_again or self._is_shared)):
             self._since_us += self._elapsed_seconds * SECOND_US
-            self._elapsed_seconds = 0
+            self._elapsed_seconds, self._first = 0, None
             self._names, self._step, self._is_shared = set(), -1, False
             self._scalars.restart(offset, _RESTART)
         elif is_again:
@@ -119,6 +176,7 @@ class Reader:
 
     def end(self) -> Iterator[Found]:
         """Mark of a log of a prediction alone."""
+        yield from self._settle(None)
         yield from self._scalars.end()
         if self._first_of_prediction is not None and not self._has_training:
             yield (

@@ -8,6 +8,8 @@ from typing import Final
 from trainspec_validate.telemetry.formats.items import Loss, LossReason
 
 _MAX_ENTRIES = 1_000
+OTHERS = "(others)"
+"""In place of the names beyond the limit, which are not kept."""
 _OF_NAMES: Final = frozenset({"unknown-name", "quantity", "value"})
 """Reasons for which a value of a name is not read."""
 
@@ -50,10 +52,9 @@ class Tally:
         return {entry.offset for (each, _), entry in self._entries.items() if each == reason}
 
     def unread_names(self) -> tuple[str, ...]:
-        """Names with values of which none was read, in order of the first occurrence."""
-        return tuple(
-            dict.fromkeys(what for reason, what in self._entries if reason in _OF_NAMES and what not in self.read)
-        )
+        """Names with values of which none was read, in order of the first occurrence, and `OTHERS` beyond the limit."""
+        names = dict.fromkeys(what for reason, what in self._entries if reason in _OF_NAMES and what not in self.read)
+        return (*names, OTHERS) if self._num_beyond else tuple(names)
 
     def losses(self) -> tuple[Loss, ...]:
         """Everything that was lost, in order of the first occurrence."""
