@@ -183,7 +183,9 @@ def endless_nodes(num_nodes: int) -> Callable[[Path], None]:
         (root / "d").mkdir()
         nodes, places = b"", []
         for place in range(num_nodes):
-            body = zstandard.ZstdCompressor().compress(b"\x00\x00\x00" + bytes(1_000_000) + b"%d" % place)
+            value = b"%06d" % place + bytes(1_000_000)
+            body = b"\x00\x00\x01\x01z" + stores_made.number(len(value)) + b"\x00" + value
+            body = zstandard.ZstdCompressor().compress(body)
             places.append(len(nodes))
             nodes += stores_made.packed("0cdb20de", body, method=1)
         places.append(len(nodes))
@@ -191,11 +193,12 @@ def endless_nodes(num_nodes: int) -> Callable[[Path], None]:
         count = stores_made.number(num_nodes)
         offsets = b"".join(map(stores_made.number, places[:-1]))
         sizes = b"".join(stores_made.number(end - begin) for begin, end in itertools.pairwise(places))
-        keys = count + bytes(num_nodes - 1) + bytes(num_nodes) + bytes(num_nodes)
+        keys = count + bytes(num_nodes - 1) + b"\x06" * num_nodes + bytes(num_nodes)
+        keys += b"".join(b"%06d" % place for place in range(num_nodes))
         top = b"\x01" + stores_made.table(["d/0a"]) + keys + bytes(num_nodes) + offsets + sizes
         top = stores_made.packed("0cdb20de", top + bytes(3 * num_nodes))
         (root / "d" / "0b").write_bytes(top)
-        versions = b"\x01\x01\x00\x00\x00" + stores_made.number(len(top)) + bytes(4)
+        versions = b"\x01\x01\x01\x00\x00" + stores_made.number(len(top)) + bytes(12)
         store(stores_made.table(["d/0b"]) + versions)(root)
 
     return run
@@ -263,7 +266,14 @@ HOSTILE: dict[str, tuple[Limit, Callable[[int], Callable[[Path], None]]]] = {
     ),
     "ocdbt-numbers": (
         limits.STORE_PART_NUMBERS,
-        lambda scale: store(b"\x00" + stores_made.number(5 * scale) + bytes(9 * scale)),
+        lambda scale: store(
+            stores_made.table([""])
+            + b"\x01\x01\x00\x00\x00\x00"
+            + stores_made.SUMS
+            + bytes(8)
+            + stores_made.number(5 * scale)
+            + bytes(9 * scale)
+        ),
     ),
     "ocdbt-nodes": (limits.STORE_UNPACKED_BYTES, lambda scale: endless_nodes(max(3, scale // 6_000))),
     "overlapping-tensors": (

@@ -7,13 +7,16 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import stores_made
 from tests.examples import examples
-from tests.stores_made import HEAD, packed, store, table
+from tests.stores_made import END, HEAD, SUMS, leaf, packed, store, table
+from tests.stores_made import ZARR as SETTINGS
 from tests.trees import build
 from trainspec_validate.checkpoints.formats import _ocdbt
 from trainspec_validate.checkpoints.newest import judged_newest_first
@@ -104,7 +107,7 @@ def test_a_store_without_a_version_is_damaged(tmp_path: Path) -> None:
 
 def test_an_empty_store_whose_tree_names_arrays_is_damaged(tmp_path: Path) -> None:
     root = made(tmp_path / "60", new=True)
-    nothing = b"\x01" + b"\x01" + b"\x00" + b"\x00" + 2 * (b"\xff" * 9 + b"\x01") + b"\x00" * 4
+    nothing = b"\x01" + b"\x01" + b"\x00" + b"\x00" + 2 * (b"\xff" * 9 + b"\x01") + SUMS + END
     manifest = root / "default" / "manifest.ocdbt"
     manifest.write_bytes(packed("0cdb3a2a", HEAD + table([""]) + nothing))
     assert told(root) == [("files", "default/manifest.ocdbt")]
@@ -132,6 +135,9 @@ def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
     values["0"] = b"1"
     values.delete_range(tensorstore.KvStore.KeyRange()).result()
     assert ("files", "default/manifest.ocdbt") in told(tmp_path / "60")  # an empty store
+    values["b.c/.zarray"] = SETTINGS
+    for _ in range(20):  # more versions than a manifest names
+        values["1"] = b"1"
     for _ in range(2):
         with tensorstore.Transaction() as changes:
             for key in range(num_keys):
@@ -139,7 +145,7 @@ def test_what_tensorstore_writes_is_read(tmp_path: Path, num_keys: int) -> None:
     assert told(tmp_path / "60") == []
     _, top = _ocdbt.manifest_files((place / "manifest.ocdbt").read_bytes())
     assert top is not None
-    needed = _ocdbt.needed_bytes(tmp_path / "60", "default", top)
+    needed = _ocdbt.read_tree(tmp_path / "60", "default", top).needed
     assert sum(needed.values()) > num_keys * 1500
     for name in needed:
         (place / name).rename(tmp_path / "aside")
@@ -323,3 +329,114 @@ def test_an_item_may_be_absent_where_its_handler_may_write_none(
     (root / "_CHECKPOINT_METADATA").write_text(mark, encoding="utf-8")
     assert told(root) == wanted
     assert wanted or (root / "more").as_posix() in told_of(root)[1]
+
+
+def test_an_array_that_the_store_does_not_hold_is_damage(tmp_path: Path) -> None:
+    """Orbax ends at NOT_FOUND for its settings."""
+    root = made(tmp_path / "60", new=True)
+    store(root / "default", arrays={"b.d/.zarray": SETTINGS})
+    assert told(root) == [("files", "default/manifest.ocdbt")]
+    assert [bool(one.faults) for one in judged_newest_first(tmp_path)] == [True]
+    words = json.loads((root / "default" / "_METADATA").read_text(encoding="utf-8"))
+    words["tree_metadata"]["('b', 'c')"]["value_metadata"]["value_type"] = "None"
+    (root / "default" / "_METADATA").write_text(json.dumps(words), encoding="utf-8")
+    assert told(root) == []
+
+
+@pytest.mark.parametrize("is_3", [True, False, None])
+def test_a_store_holds_settings_of_the_version_that_the_tree_states(tmp_path: Path, is_3: bool | None) -> None:
+    root = made(tmp_path / "60", new=True)
+    grid = {"name": "regular", "configuration": {"chunk_shape": [2, 3]}}
+    array = json.dumps({"zarr_format": 3, "shape": [4, 3], "chunk_grid": grid}).encode()
+    store(root / "default", arrays={"b.c/zarr.json": array})
+    words = {**json.loads(tree(new=True)), "use_zarr3": is_3}
+    (root / "default" / "_METADATA").write_text(json.dumps(words), encoding="utf-8")
+    assert bool(told(root)) is (is_3 is False)
+
+
+def test_a_save_without_arrays_needs_no_store(tmp_path: Path) -> None:
+    """Orbax 0.12 writes none where a tree has text and empty values alone."""
+    root = made(tmp_path / "60", new=True)
+    words = tree(new=True).replace("jax.Array", "string").replace("[4, 3]", "null")
+    (root / "default" / "_METADATA").write_text(words, encoding="utf-8")
+    shutil.rmtree(root / "default" / "d")
+    (root / "default" / "manifest.ocdbt").unlink()
+    assert told(root) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"{", b"["),
+        (SETTINGS, b"[]"),
+        (SETTINGS, b"null"),
+        (b"[4, 3]", b"[NaN, 3]"),
+        (b"[4, 3]", b"[4]"),
+        (b"[2, 3]", b"[2, 0]"),
+        (b'"filters": null', b'"filters": [{"id": "pickle"}]'),
+    ],
+)
+def test_settings_that_tensorstore_refuses_are_damage(tmp_path: Path, before: bytes, after: bytes) -> None:
+    root = made(tmp_path / "60", new=True)
+    store(root / "default", arrays={"b.c/.zarray": SETTINGS.replace(before, after)})
+    assert told(root) == [("container", "default/manifest.ocdbt")]
+
+
+B_C = ("b.c/.zarray", SETTINGS)
+ONE = [B_C, ("c", b"")]
+
+
+@pytest.mark.parametrize(
+    ("node", "settings"),
+    [
+        (leaf(ONE), {"height": 3}),
+        (leaf(ONE[::-1]), {}),
+        (leaf([B_C, B_C]), {}),
+        (packed("0cdb20de", leaf(ONE)[14:-4] + b"xx"), {}),
+        (packed("0cdb20de", b"\x00" + table([]) + b"\x00"), {}),
+        (leaf(ONE), {"versions": b"\x02\x01\x01\x00\x00"}),
+        (leaf(ONE), {"versions": b"\x02\x02\x01\x00\x00"}),
+        (leaf(ONE), {"versions": b"\x02\x00\x01\x00\x00"}),
+        (leaf(ONE), {"versions": b"\x02\x01\x11\x00\x00"}),
+    ],
+    ids=["height", "order", "twice", "after", "empty", "same", "older", "zero", "apart"],
+)
+def test_a_tree_that_tensorstore_refuses_is_damaged(tmp_path: Path, node: bytes, settings: dict[str, Any]) -> None:
+    root = made(tmp_path / "60", new=True)
+    stores_made.root(root / "default", leaf(ONE))
+    assert told(root) == []
+    stores_made.root(root / "default", node, **settings)
+    assert [aspect for aspect, _ in told(root)] == ["container"]
+
+
+@pytest.mark.parametrize(("num_children", "height"), [(1, 1), (200, 3)])
+def test_a_node_that_a_tree_names_twice_ends_the_reading(tmp_path: Path, num_children: int, height: int) -> None:
+    root = made(tmp_path / "60", new=True)
+    keys = b"".join(b"%03d" % one for one in range(num_children))
+    count = stores_made.number(num_children)
+    size = 0
+    node = b""
+    for _ in range(4):  # until the length that it says of itself is its own
+        places = bytes(num_children) + b"\x06" * num_children + stores_made.number(size) * num_children
+        body = count + bytes(num_children - 1) + b"\x03" * num_children + bytes(num_children) + keys + places
+        node = packed("0cdb20de", bytes([height]) + table(["d/9f"]) + body + bytes(3 * num_children))
+        size = len(node)
+    stores_made.root(root / "default", node, height=height)
+    assert told(root) == [("container", "default/d/9f")]
+    assert "names twice" in read_checkpoint(root).troubles[0].message
+
+
+@pytest.mark.parametrize("content", ["[]", "1", '{"commit_timestamp_nsecs": -9}'])
+def test_a_mark_that_is_no_time_of_a_commit_is_reported(tmp_path: Path, content: str) -> None:
+    root = made(tmp_path / "60", new=True)
+    (root / "_CHECKPOINT_METADATA").write_text(content, encoding="utf-8")
+    assert told(root) == [("mark", "_CHECKPOINT_METADATA")]
+
+
+@pytest.mark.parametrize(
+    "content", ["null", *(tree(new=True).replace("[4, 3]", s) for s in ("[NaN]", "[1e999]", "[-1]"))]
+)
+def test_a_tree_that_is_no_tree_is_reported(tmp_path: Path, content: str) -> None:
+    root = made(tmp_path / "60", new=True)
+    (root / "default" / "_METADATA").write_text(content, encoding="utf-8")
+    assert told(root) == [("container", "default/_METADATA")]

@@ -32,8 +32,8 @@ SHARDS = {
 PLAIN = {"driver": "zarr", "metadata": {"chunks": [64, 64], "compressor": None}}
 
 
-def made(root: Path, settings: dict[str, Any]) -> _ocdbt.Stretch:
-    """A store with three arrays of four chunks each, as TensorStore writes it; returns the root of its tree."""
+def made(root: Path, settings: dict[str, Any]) -> _ocdbt.Tree:
+    """A store with three arrays of four chunks each, as TensorStore writes it; returns its tree."""
     tensorstore = pytest.importorskip("tensorstore")
     numpy = pytest.importorskip("numpy")
     for name in ("b", "params.w", "x"):
@@ -47,14 +47,14 @@ def made(root: Path, settings: dict[str, Any]) -> _ocdbt.Stretch:
         array.write(numpy.random.default_rng(1).normal(size=(128, 128)).astype("float32")).result()
     _, top = _ocdbt.manifest_files((root / "manifest.ocdbt").read_bytes())
     assert top is not None
-    return top
+    return _ocdbt.read_tree(root, "", top)
 
 
 @pytest.mark.parametrize("settings", [ZSTD, SHARDS], ids=["zarr", "zarr3"])
 def test_a_file_with_values_that_ends_in_zeros_is_told(settings: dict[str, Any], tmp_path: Path) -> None:
-    top = made(tmp_path, settings)
-    assert list(damaged_chunks(tmp_path, "", top)) == []
-    values = [value for _, value in _ocdbt.values_of(tmp_path, "", top, _ocdbt.Budget())]
+    tree = made(tmp_path, settings)
+    assert list(damaged_chunks(tmp_path, "", tree)) == []
+    values = [value for _, value in _ocdbt.values_of(tmp_path, "", tree.top, _ocdbt.Budget())]
     chunks = [value for value in values if isinstance(value, _ocdbt.Stretch) and value.num_bytes > 1_000]
     assert len(chunks) == 12
     for one in chunks:
@@ -63,7 +63,7 @@ def test_a_file_with_values_that_ends_in_zeros_is_told(settings: dict[str, Any],
         for place in (0, one.num_bytes // 2, one.num_bytes - 9):
             end = one.offset_bytes + one.num_bytes
             path.write_bytes(content[: one.offset_bytes + place].ljust(end, b"\0") + content[end:])
-            assert [name for name, _ in damaged_chunks(tmp_path, "", top)] == [one.file.name], place
+            assert [name for name, _ in damaged_chunks(tmp_path, "", tree)] == [one.file.name], place
         path.write_bytes(content)
 
 
@@ -85,10 +85,10 @@ def test_keys_are_those_that_were_written(tmp_path: Path) -> None:
 
 
 def test_values_that_are_not_packed_are_not_judged(tmp_path: Path) -> None:
-    top = made(tmp_path, PLAIN)
+    tree = made(tmp_path, PLAIN)
     _, _, path = max((path.stat().st_size, path.name, path) for path in (tmp_path / "d").iterdir())
     path.write_bytes(bytes(1_000) + path.read_bytes()[1_000:])
-    assert list(damaged_chunks(tmp_path, "", top)) == []
+    assert list(damaged_chunks(tmp_path, "", tree)) == []
 
 
 @pytest.mark.parametrize("level", [-5, 1, 3, 19])

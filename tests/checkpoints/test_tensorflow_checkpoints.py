@@ -339,3 +339,15 @@ def test_names_that_count_something_else_than_saves_choose(tmp_path: Path) -> No
         held = {f"save_counter{VALUE}": Held(struct.pack("<q", save), (), INTEGER_64)}
         bundle(tmp_path, f"ckpt-{save * 100}", {f"v{VALUE}": Held(floats(save), (1,)), **held})
     assert next(one.path for one in judged_newest_first(tmp_path) if not one.faults).endswith("ckpt-300")
+
+
+def test_an_index_without_tensors_is_damaged(run: Path) -> None:
+    (run / "ckpt-20.index").write_bytes(table([(b"", header(1))]))
+    assert ("TS-CKP-083", "ckpt-20.index") in errors(run)
+    assert [Path(one.path).name for one in judged_newest_first(run) if not one.faults] == ["ckpt-10"]
+
+
+def test_an_entry_without_a_type_is_damaged(run: Path) -> None:
+    """Zero is DT_INVALID, and what an empty entry has."""
+    bundle(run, "ckpt-20", {**training(20), "model/x" + VALUE: Held(b"", (0,), 0)})
+    assert errors(run) == {("TS-CKP-085", "ckpt-20.index")}

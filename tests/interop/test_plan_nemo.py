@@ -489,7 +489,8 @@ def test_samples_have_the_length_of_the_data() -> None:
     fragment = nemo("data: {seq_length: 512}\n  global_batch_size: 64")
     assert at(fragment, "model", "sequence_length") == 512
     assert at(fragment, "batch", "global_tokens") == 64 * 512
-    assert at(nemo("data: {seq_length: null}"), "model", "sequence_length") == 2048
+    for same in ("null", "'${training.model.encoder_seq_length}'"):
+        assert at(nemo(f"data: {{seq_length: {same}}}"), "model", "sequence_length") == 2048
 
 
 def test_two_lengths_in_a_pipeline_leave_the_length_open() -> None:

@@ -32,18 +32,25 @@ OURS = ("trainspec_validate",)
 NOT_LOADED = (
     "trainspec_validate/interop/",
     "trainspec_validate/cli/",
+    "trainspec_validate/report/run_page/",
+    "trainspec_validate/telemetry/checks/",
+    "trainspec_validate/telemetry/decode/",
+    "trainspec_validate/telemetry/fold/",
+    "trainspec_validate/telemetry/kernels/",
+    "trainspec_validate/telemetry/user_rules/",
+    "trainspec_validate/telemetry/view/",
     "trainspec_validate/data/schemas/draft-07/",
     "jsonschema/tests/",
     "jsonschema/benchmarks/",
 )
-"""Parts that judge no text of the playground: readers of other programs' logs, command lines, tests."""
+"""Parts that judge no text of the playground: readers of logs, command lines, checks of whole runs, tests."""
 CHARACTER_SETS = (
     "big5", "cp0", "cp1", "cp7", "cp8", "cp9", "euc_", "gb", "hp_", "hz", "iso2022", "iso8859", "johab", "koi8", "mac_",
     "palmos", "ptcp", "shift_jis", "tis_",
 )  # fmt: skip
 LIBRARY_NOT_LOADED = (
     *(f"encodings/{name}" for name in CHARACTER_SETS),
-    "_pydatetime.py", "_pyio.py", "_pyrepl/", "cProfile.py", "doctest.py", "ftplib.py", "http/server.py",
+    "_pydatetime.py", "_pyio.py", "_pyrepl/", "bdb.py", "cProfile.py", "doctest.py", "ftplib.py", "http/server.py",
     "idlelib/", "imaplib.py", "mailbox.py", "multiprocessing/", "nntplib.py", "optparse.py", "pdb.py", "plistlib.py",
     "poplib.py", "profile.py", "pstats.py", "pydoc.py", "pydoc_data/", "smtplib.py", "socketserver.py", "trace.py",
     "turtle.py", "unittest/", "wsgiref/", "xml/dom/", "xml/sax/", "xmlrpc/",

@@ -6,6 +6,7 @@ have no checksum.
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import struct
@@ -39,6 +40,15 @@ _NOWHERE = (1 << 64) - 1
 """Place and length of the root of an empty tree."""
 _SUM = struct.Struct("<L")
 _MOST_KEY_BYTES = 65_536
+_LONG_KEY_BYTES = 1_024
+"""Longer keys are counted with what is unpacked: a node may repeat one of them in few bytes."""
+_MOST_ARITY = 16
+_NUM_SUMS = 3
+"""Numbers of keys, bytes of the tree and bytes of values below a node."""
+_TIME_BYTES = 8
+_GENERATION_BITS = 63
+SETTINGS = (b"/.zarray", b"/zarr.json")
+"""Ends of the keys with settings of arrays."""
 _INDIRECT = 1
 """Kind of a value that is in a file of its own."""
 
@@ -57,6 +67,37 @@ class Stretch(NamedTuple):
     file: File
     offset_bytes: int
     num_bytes: int
+
+
+class Branch(NamedTuple):
+    """A node as the one above it states it."""
+
+    stretch: Stretch
+    height: int
+    """0 for a node with values."""
+    least_key: bytes = b""
+    """Its keys begin there, without what comes before all of them."""
+    prefix: bytes = b""
+    """Comes before all keys in it."""
+
+
+class Tree(NamedTuple):
+    """A tree of a store without its values."""
+
+    top: Branch
+    needed: dict[str, int]
+    """Every file that it needs, relative to the store, and the bytes that it has at least."""
+    settings: dict[bytes, Stretch | bytes]
+    """The settings of arrays of Zarr, or where they are, by their keys."""
+
+
+class _Node(NamedTuple):
+    files: list[File]
+    keys: list[bytes]
+    """Without what comes before all of them."""
+    children: list[Branch]
+    values: list[Stretch | bytes]
+    """Of a node of height 0, in the order of its keys."""
 
 
 class DamagedNodeError(UnreadableError):
@@ -96,6 +137,11 @@ class _Fields:
             raise UnreadableError("ends in the middle of a field")
         taken, self._place = self._content[self._place : end], end
         return taken
+
+    def end(self) -> None:
+        """Refuse more bytes."""
+        if self._place < len(self._content):
+            raise UnreadableError(f"has {len(self._content) - self._place:,} bytes after its last field")
 
     def rest(self) -> bytes:
         """Whatever is left."""
@@ -145,7 +191,7 @@ class _Fields:
         return files
 
 
-def manifest_files(content: bytes, budget: Budget | None = None) -> tuple[list[File], Stretch | None]:
+def manifest_files(content: bytes, budget: Budget | None = None) -> tuple[list[File], Branch | None]:
     """The files that a manifest names, and the root of its newest version; None for an empty store.
 
     An empty version has a file without a name.
@@ -160,23 +206,53 @@ def manifest_files(content: bytes, budget: Budget | None = None) -> tuple[list[F
     if fields.number():
         raise UnknownLayoutError("its manifest is written in numbered files")
     fields.numbers(2)
-    fields.take(1)
+    (arity,) = fields.take(1)
+    if not 1 <= arity <= _MOST_ARITY:
+        raise UnreadableError(f"has the arity 2^{arity} of its versions, where 2^1 to 2^{_MOST_ARITY} are possible")
     if fields.number() == _ZSTD:
         fields.take(4)
     files = fields.files()
     num_versions = fields.number()
-    if not num_versions:  # a store has a version from its begin on, and TensorStore refuses one without
-        raise UnreadableError("names no version of the store")
-    fields.numbers(num_versions)
-    fields.take(num_versions)
+    if not 1 <= num_versions <= 1 << arity:  # a store has a version from its begin on
+        raise UnreadableError(f"names {num_versions:,} versions, where 1 to {1 << arity:,} are possible")
+    generations = fields.numbers(num_versions)
+    heights = fields.take(num_versions)
     ids, offsets, lengths = (fields.numbers(num_versions) for _ in range(3))
+    fields.numbers(_NUM_SUMS * num_versions)
+    fields.take(_TIME_BYTES * num_versions)
+    _check_versions(generations, arity)
+    _older_versions(fields, generations[-1], arity)
+    fields.end()
     if offsets[-1] == lengths[-1] == _NOWHERE:
         return files, None
-    return files, _stretches(files, ids[-1:], offsets[-1:], lengths[-1:])[0]
+    return files, Branch(_stretches(files, ids[-1:], offsets[-1:], lengths[-1:])[0], heights[-1])
 
 
-def needed_bytes(root: Path, folder: str, top: Stretch, budget: Budget | None = None) -> dict[str, int]:
-    """Every file that a tree needs, relative to the store, and the bytes that it has at least.
+def _check_versions(generations: list[int], arity: int) -> None:
+    """Numbers of versions increase from 1 on, and those in the manifest are of one node of the tree of versions."""
+    if not generations[0] or any(two <= one for one, two in itertools.pairwise(generations)):
+        raise UnreadableError("has numbers of versions that do not increase from 1 on")
+    if (generations[0] - 1) >> arity != (generations[-1] - 1) >> arity:
+        raise UnreadableError(f"has the versions {generations[0]:,} and {generations[-1]:,}, which are too far apart")
+
+
+def _older_versions(fields: _Fields, newest: int, arity: int) -> None:
+    """The nodes with older versions, whose heights decrease as their versions increase."""
+    count = fields.number()
+    generations = fields.numbers(count)
+    fields.numbers(4 * count)
+    fields.take(_TIME_BYTES * count)
+    heights = fields.take(count)
+    if any(not 1 <= height <= _GENERATION_BITS // arity for height in heights):
+        raise UnreadableError("has a node of older versions at a height that is not possible")
+    if any(two >= one for one, two in itertools.pairwise(heights)):
+        raise UnreadableError("has nodes of older versions whose heights do not decrease")
+    if any(two <= one for one, two in itertools.pairwise([0, *generations, newest])):
+        raise UnreadableError("has numbers of older versions that do not increase from 1 on")
+
+
+def read_tree(root: Path, folder: str, top: Branch, budget: Budget | None = None) -> Tree:
+    """The files that a tree needs, and the settings of the arrays in it.
 
     Args:
         root: directory of the checkpoint.
@@ -185,81 +261,122 @@ def needed_bytes(root: Path, folder: str, top: Stretch, budget: Budget | None = 
         budget: what its manifest has used.
 
     Raises:
-        DamagedNodeError: a node is not there, or contradicts its checksum or its layout.
+        DamagedNodeError: a node contradicts its checksum, its layout or the node above it.
         LimitError: the store has more of something than the limits.
         UnknownLayoutError: a node is packed in a way that is not read here.
     """
     needed: dict[str, int] = {}
-    budget = budget or Budget()
-    pending, seen = [top], {top}
+    settings: dict[bytes, Stretch | bytes] = {}
+    for branch, node in _nodes(root, folder, top, budget or Budget()):
+        _need(needed, branch.stretch)
+        if node is None:
+            continue
+        needed = dict.fromkeys((file.name for file in node.files if file.name), 0) | needed
+        for key, value in zip(node.keys, node.values, strict=False):
+            if not isinstance(value, bytes):
+                _need(needed, value)
+            if key.endswith(SETTINGS):
+                settings[branch.prefix + key] = value
+    return Tree(top, needed, settings)
+
+
+def values_of(root: Path, folder: str, top: Branch, budget: Budget) -> Iterator[tuple[bytes, Stretch | bytes]]:
+    """The keys of a store with their values, or with where these are; of a tree that `read_tree` has judged.
+
+    Raises:
+        UnreadableError: the tree changed meanwhile.
+    """
+    for branch, node in _nodes(root, folder, top, budget):
+        for key, value in zip(node.keys, node.values, strict=False) if node is not None else ():
+            yield branch.prefix + key, value
+
+
+def _nodes(root: Path, folder: str, top: Branch, budget: Budget) -> Iterator[tuple[Branch, _Node | None]]:
+    """The nodes of a tree; None for one whose file is not there, which is reported as missing."""
+    pending = [top]
+    seen: set[tuple[str, int]] = set()
     while pending:
         one = pending.pop()
-        _need(needed, one)
-        place = inside(folder, one.file.name)
+        place = inside(folder, one.stretch.file.name)
         if place is None or not os.path.lexists(root / place):
-            continue  # reported as missing
+            yield one, None
+            continue
         try:
-            files, children, values = _node(_content(root / place, one), one.file.base, budget)
+            if (place, one.stretch.offset_bytes) in seen:
+                raise UnreadableError(f"has a node at byte {one.stretch.offset_bytes:,} that the tree names twice")
+            seen.add((place, one.stretch.offset_bytes))
+            node = _node(_content(root / place, one.stretch), one, budget)
         except LimitError:
             raise
         except UnreadableError as error:
             raise DamagedNodeError(place, str(error)) from error
         except OSError as error:
             raise DamagedNodeError(place, f"cannot be read: {reason_of(error)}") from error
-        needed = dict.fromkeys((file.name for file in files if file.name), 0) | needed
-        for value in values:
-            _need(needed, value)
+        yield one, node
         with within():
-            budget.num_nodes.add(len(children))
-        pending += [child for child in children if child not in seen]
-        seen.update(children)
-    return needed
+            budget.num_nodes.add(len(node.children))
+        pending += node.children
 
 
-def values_of(root: Path, folder: str, top: Stretch, budget: Budget) -> Iterator[tuple[bytes, Stretch | bytes]]:
-    """The keys of a store with their values, or with where these are; of a tree that `needed_bytes` has judged.
-
-    Raises:
-        UnreadableError: the tree changed meanwhile.
-    """
-    pending = [(top, b"")]
-    while pending:
-        one, prefix = pending.pop()
-        place = inside(folder, one.file.name)
-        if place is None or not os.path.lexists(root / place):
-            continue
-        fields = _body(_content(root / place, one), _NODE, budget)
-        (height,) = fields.take(1)
-        files = fields.files(one.file.base)
-        keys, shared = _keys(fields, is_inner=height > 0)
-        keys = [prefix + key for key in keys]
-        if height:
-            children = _stretches(files, *(fields.numbers(len(keys)) for _ in range(3)))
-            ends = (key[: len(prefix) + length] for key, length in zip(keys, shared, strict=True))
-            with within():
-                budget.num_nodes.add(len(children))
-            pending += zip(children, ends, strict=True)
-            continue
+def _node(content: bytes, one: Branch, budget: Budget) -> _Node:
+    """What a node holds; it is of the height, and begins with a key, that the node above it states."""
+    fields = _body(content, _NODE, budget)
+    (height,) = fields.take(1)
+    if height != one.height:
+        raise UnreadableError(f"has a node of height {height} where the tree has height {one.height}")
+    files = fields.files(one.stretch.file.base)
+    keys, shared = _keys(fields, budget, is_inner=height > 0)
+    if keys[0] < one.least_key:
+        raise UnreadableError("has a node with keys before the first one that the node above it states")
+    children, values = [], []
+    if height:
+        places = _stretches(files, *(fields.numbers(len(keys)) for _ in range(3)))
+        fields.numbers(_NUM_SUMS * len(keys))
+        for place, key, length in zip(places, keys, shared, strict=True):
+            children.append(Branch(place, height - 1, key[length:], one.prefix + key[:length]))
+    else:
         lengths, kinds = fields.numbers(len(keys)), fields.numbers(len(keys))
-        far = [length for length, kind in zip(lengths, kinds, strict=True) if kind == _INDIRECT]
+        if max(kinds) > _INDIRECT:
+            raise UnreadableError(f"has a value of the kind {max(kinds)}, which is not known")
+        far = [length for length, kind in zip(lengths, kinds, strict=True) if kind]
         ids, offsets = (fields.numbers(len(far)) for _ in range(2))
         stretches = iter(_stretches(files, ids, offsets, far))
-        for key, length, kind in zip(keys, lengths, kinds, strict=True):
-            yield key, next(stretches) if kind == _INDIRECT else fields.take(length)
+        values = [next(stretches) if kind else fields.take(size) for size, kind in zip(lengths, kinds, strict=True)]
+    fields.end()
+    return _Node(files, keys, children, values)
 
 
-def _keys(fields: _Fields, *, is_inner: bool) -> tuple[list[bytes], list[int]]:
-    """The keys of a node, each of which shares a begin with the one before it, and what all keys below them share."""
+def _keys(fields: _Fields, budget: Budget, *, is_inner: bool) -> tuple[list[bytes], list[int]]:
+    """The keys of a node, in order, each of which shares a begin with the one before it.
+
+    Those of an inner node have, as second result, how much of each all keys below it share.
+    """
     count = fields.number()
-    begins = [0, *fields.numbers(max(count - 1, 0))]
+    if not count:
+        raise UnreadableError("has a node of the tree without keys")
+    begins = [0, *fields.numbers(count - 1)]
     lengths = fields.numbers(count)
     shared = fields.numbers(count) if is_inner else []
-    keys = [b""]
-    for begin, length in zip(begins, lengths, strict=False):
-        keys.append(keys[-1][:begin] + fields.take(length))
-        if len(keys[-1]) > _MOST_KEY_BYTES:
-            raise UnreadableError("has a name that is too long")
-    return keys[1:], shared
+    keys: list[bytes] = []
+    before = b""
+    num_bytes = 0
+    for begin, length in zip(begins, lengths, strict=True):
+        suffix = fields.take(length)
+        if begin > len(before):
+            raise UnreadableError("shares more of a key than that has")
+        if keys and before[begin:] >= suffix:
+            raise UnreadableError("has keys that do not increase")
+        before = before[:begin] + suffix
+        num_bytes += len(before)
+        if len(before) > _MOST_KEY_BYTES or num_bytes > _MOST_BYTES:
+            raise UnreadableError("has a key that is too long, or too many long ones")
+        if len(before) > _LONG_KEY_BYTES:
+            with within():
+                budget.num_bytes.add(len(before))
+        keys.append(before)
+    if any(length > len(key) for length, key in zip(shared, keys, strict=False)):
+        raise UnreadableError("has keys below a node that share more than its own key has")
+    return keys, shared
 
 
 def _need(needed: dict[str, int], one: Stretch) -> None:
@@ -280,26 +397,6 @@ def _content(path: Path, one: Stretch) -> bytes:
     if len(content) > _SUM.size and crc32c(content[: -_SUM.size]) != _SUM.unpack(content[-_SUM.size :])[0]:
         raise UnreadableError("has a node of the tree that contradicts its checksum")
     return content
-
-
-def _node(content: bytes, base: str, budget: Budget) -> tuple[list[File], list[Stretch], list[Stretch]]:
-    """The files that a node names, the nodes below it, and the values that are in files."""
-    fields = _body(content, _NODE, budget)
-    (height,) = fields.take(1)
-    files = fields.files(base)
-    count = fields.number()
-    fields.numbers(max(count - 1, 0))
-    suffixes = fields.numbers(count)
-    if height:
-        fields.numbers(count)  # what all keys below share
-    fields.take(sum(suffixes))
-    if height:
-        ids, offsets, lengths = (fields.numbers(count) for _ in range(3))
-        return files, _stretches(files, ids, offsets, lengths), []
-    lengths, kinds = fields.numbers(count), fields.numbers(count)
-    lengths = [length for length, kind in zip(lengths, kinds, strict=True) if kind == _INDIRECT]
-    ids, offsets = (fields.numbers(len(lengths)) for _ in range(2))
-    return files, [], _stretches(files, ids, offsets, lengths)
 
 
 def _stretches(files: list[File], ids: list[int], offsets: list[int], lengths: list[int]) -> list[Stretch]:

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainspec_validate.checkpoints.formats import _ocdbt
+from trainspec_validate.checkpoints.formats._zarr import fault_of_array
 from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import JSON_BYTES
-from trainspec_validate.checkpoints.opening import UnreadableError, open_file, read_json
+from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, open_file, read_json
 from trainspec_validate.system.boundary import reason_of
 from trainspec_validate.system.crc32c import crc32c
 
-_SETTINGS = (b"/.zarray", b"/zarr.json")
+STORE = "manifest.ocdbt"
 _PLACE = struct.Struct("<QQ")
 _SUM = struct.Struct("<L")
 _ABSENT = (1 << 64) - 1
@@ -35,26 +36,23 @@ class _Packing(NamedTuple):
     """Whether each, or each of those in it, is a frame of Zstandard."""
 
 
-def damaged_chunks(root: Path, folder: str, top: _ocdbt.Stretch) -> Iterator[tuple[str, str]]:
+def damaged_chunks(root: Path, folder: str, tree: _ocdbt.Tree) -> Iterator[tuple[str, str]]:
     """The files with chunks that are damaged, relative to the checkpoint, and how, in words.
 
     Args:
         root: directory of the checkpoint.
         folder: directory of the store, relative to the checkpoint.
-        top: root of its tree, whose nodes and files are there.
+        tree: its tree, whose nodes and files are there.
 
     Raises:
+        LimitError: settings of an array are larger than the limits.
         UnreadableError: the store changed meanwhile.
     """
-    packings: dict[bytes, _Packing] = {}
-    for key, value in _ocdbt.values_of(root, folder, top, _ocdbt.Budget()):
-        if key.endswith(_SETTINGS):
-            packing = _packing(_content(root, folder, value))
-            if packing is not None:
-                packings[key.rpartition(b"/")[0] + b"/"] = packing
-    told: set[str] = set()
-    for key, value in _ocdbt.values_of(root, folder, top, _ocdbt.Budget()) if packings else ():
-        if isinstance(value, bytes) or key.endswith(_SETTINGS):
+    packings, faults = _judged_settings(root, folder, tree)
+    yield from faults.items()
+    told = set(faults)
+    for key, value in _ocdbt.values_of(root, folder, tree.top, _ocdbt.Budget()) if packings else ():
+        if isinstance(value, bytes) or key.endswith(_ocdbt.SETTINGS):
             continue
         name = key.rpartition(b"/")[0] + b"/"
         found = packings.get(name) or packings.get(key.partition(b"/c/")[0] + b"/")
@@ -85,14 +83,35 @@ def _content(root: Path, folder: str, value: _ocdbt.Stretch | bytes) -> bytes:
         return b""
 
 
-def _packing(content: bytes) -> _Packing | None:
-    """The packing that settings of Zarr state; None where it is not one that is checked."""
+def _judged_settings(root: Path, folder: str, tree: _ocdbt.Tree) -> tuple[dict[bytes, _Packing], dict[str, str]]:
+    """How chunks are packed, by what their keys begin with, and why files with settings of arrays are damaged."""
+    packings: dict[bytes, _Packing] = {}
+    faults: dict[str, str] = {}
+    for key, value in tree.settings.items():
+        place = _ocdbt.inside(folder, value.file.name if isinstance(value, _ocdbt.Stretch) else STORE)
+        data, words = _settings(key, _content(root, folder, value))
+        packing = _packing(data) if not words else None
+        if words and place is not None:
+            shown = key.decode(errors="backslashreplace")[:200]
+            faults.setdefault(place, f"has settings of an array in {shown!r}, whose text {words}")
+        elif packing is not None:
+            packings[key.rpartition(b"/")[0] + b"/"] = packing
+    return packings, faults
+
+
+def _settings(key: bytes, content: bytes) -> tuple[dict[str, Any], str]:
+    """The settings of an array, and why TensorStore refuses them, in words that continue a sentence."""
     try:
-        data = read_json(content)
-    except UnreadableError:
-        return None
-    if not isinstance(data, dict):
-        return None
+        data = read_json(content, is_strict=True)
+    except LimitError:
+        raise
+    except UnreadableError as error:
+        return {}, str(error)
+    return (data if isinstance(data, dict) else {}), fault_of_array(data, is_v2=key.endswith(b"/.zarray"))
+
+
+def _packing(data: dict[str, Any]) -> _Packing | None:
+    """The packing that settings of Zarr state; None where it is not one that is checked."""
     if data.get("zarr_format") == 2:
         return _Packing(0, is_zstd=True) if _is_zstd(data.get("compressor")) and not data.get("filters") else None
     codecs = data.get("codecs")

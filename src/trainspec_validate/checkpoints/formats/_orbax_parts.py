@@ -17,11 +17,6 @@ _BY_PROCESS = re.compile(r"(?:^|/)array_metadatas/process_[0-9]+$")
 _BROKEN = "resume from an earlier checkpoint"
 _SHARDINGS = frozenset({"NamedSharding", "SingleDeviceSharding", "PositionalSharding", "GSPMDSharding"})
 """https://orbax.readthedocs.io/en/latest/api_reference/checkpoint.metadata.html, "Sharding Metadata"."""
-_ZARR_KEYS = ("zarr_format", "shape", "chunks", "dtype", "compressor", "fill_value", "order", "filters")
-"""Each is required: https://zarr-specs.readthedocs.io/en/latest/v2/v2.0.html, "Metadata"."""
-_ZARR_DTYPE = re.compile(
-    r"[<>|][biufcmMSUV][0-9]{1,4}(?:\[\w+\])?|bfloat16|float8_\w+|int[24]|uint[24]|float4_\w+", re.ASCII
-)
 
 
 def read_parts(checkpoint: Checkpoint, path: str) -> None:
@@ -79,6 +74,9 @@ def faults_of_tree(checkpoint: Checkpoint, folder: str, tree: dict[str, Any]) ->
         names = [str(one.get("key")) for one in keys if isinstance(one, dict)]
         if key != str(tuple(names)):
             yield f"the entry {key!r} is of the keys {tuple(names)!r}"
+        sizes = value.get("write_shape")
+        if sizes is not None and not (isinstance(sizes, list) and all(map(is_count, sizes))):
+            yield f"the entry {key!r} has a write_shape that is no list of sizes"
         types[".".join(names)] = value.get("value_type")
     prefix = f"{folder}/" if folder else ""
     for path in checkpoint.files:
@@ -86,20 +84,6 @@ def faults_of_tree(checkpoint: Checkpoint, folder: str, tree: dict[str, Any]) ->
             for name in arrays_in(_small(checkpoint, path)) or ():
                 if types.get(name, "jax.Array") != "jax.Array":
                     yield f"{name} is of the type {types[name]!r}, and {path} says that it is an array"
-
-
-def fault_of_zarr(data: Any) -> str:
-    """Why a file describes no array in version 2 of Zarr, in words; empty where it does."""
-    absent = [key for key in _ZARR_KEYS if key not in data]
-    if absent:
-        return f"has no {absent[0]}"
-    if data["zarr_format"] != 2 or data["order"] not in ("C", "F"):
-        return f"has zarr_format {data['zarr_format']!r} and order {data['order']!r}"
-    dtype, packing = data["dtype"], data["compressor"]
-    if isinstance(dtype, str) and not _ZARR_DTYPE.fullmatch(dtype):
-        return f"has the type {dtype!r}, which Zarr has not"
-    is_packing = packing is None or (isinstance(packing, dict) and isinstance(packing.get("id"), str))
-    return "" if is_packing else "has a compressor without an id"
 
 
 def _fault_of_shardings(data: Any) -> str:

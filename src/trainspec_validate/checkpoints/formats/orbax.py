@@ -15,11 +15,11 @@ from trainspec_validate.checkpoints.formats._orbax_parts import (
     SUCCESS as _SUCCESS,
 )
 from trainspec_validate.checkpoints.formats._orbax_parts import (
-    fault_of_zarr,
     faults_of_tree,
     read_item,
     read_parts,
 )
+from trainspec_validate.checkpoints.formats._zarr import fault_of_array, shape_and_chunks
 from trainspec_validate.checkpoints.formats._zstd import check_frame
 from trainspec_validate.checkpoints.limits import STORE_BYTES
 from trainspec_validate.checkpoints.opening import LimitError, UnreadableError, read_json, read_small
@@ -37,7 +37,7 @@ _ARRAY_3 = "zarr.json"
 _VALUES = "checkpoint"
 """Values that Orbax before 0.5.21 kept outside of arrays."""
 _BROKEN = "resume from an earlier checkpoint"
-_ARRAYS = frozenset({"jax.Array", "np.ndarray"})
+_ARRAYS = frozenset({"jax.Array", "np.ndarray", "scalar"})
 _OF_TREES = (".StandardCheckpointHandler", ".PyTreeCheckpointHandler", ".PyTreeHandler")
 _OF_JSON = (".JsonCheckpointHandler", ".JsonHandler")
 _WRITERS = (*_OF_TREES, *_OF_JSON, ".ArrayCheckpointHandler", ".ProtoCheckpointHandler")
@@ -48,7 +48,6 @@ the mark has named handlers since 0.10.0; https://github.com/google/orbax/blob/m
 _LATER = frozenset({"use_ocdbt", "store_array_data_equal_to_fill_value", "custom_metadata", "value_metadata_tree"})
 _LATER_FOLDER = "array_metadatas"
 """What no Orbax before 0.9 wrote; the mark has been written since 0.5.11, of 2024-05-10."""
-_MAX_DIMENSIONS = 32
 _FLOATS = {"<f8": "F64", "<f4": "F32", "<f2": "F16", "bfloat16": "BF16"}
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 # Magic number, then the length of the whole: https://google.github.io/tensorstore/kvstore/ocdbt, "Manifest file"
@@ -67,7 +66,7 @@ def read(checkpoint: Checkpoint) -> None:
     paths = sorted(checkpoint.files)
     trees = {path.rpartition("/")[0] for path in paths if path.rpartition("/")[2] == _TREE}
     is_later = any(folder.rpartition("/")[2] == _LATER_FOLDER for folder in checkpoint.folders)
-    filled = set[str]()
+    filled: dict[str, list[tuple[str, ...]]] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
         if name in {_ARRAY, _ARRAY_3} and trees.isdisjoint(["", *above(folder)]):
@@ -77,7 +76,7 @@ def read(checkpoint: Checkpoint) -> None:
             if name == _TREE:
                 is_later |= _read_tree(checkpoint, folder, paths, filled)
             elif name == _STORE:  # in order, the tree beside it was read before
-                _read_store(checkpoint, path, has_arrays=folder in filled)
+                _read_store(checkpoint, path, filled.get(folder, []))
                 prefix = f"{folder}/" if folder else ""
                 for data in [*_below(paths, f"{prefix}d/"), *_below(paths, f"{prefix}ocdbt.process_")]:
                     checkpoint.unread[data] = "holds values of an OCDBT store, which have no checksum"
@@ -117,10 +116,12 @@ def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
     checkpoint.marks += [f"{prefix}{name}" for name in (MARK, _SUCCESS) if f"{prefix}{name}" in checkpoint.files]
     data = _json(checkpoint, f"{prefix}{MARK}")
     if not isinstance(data, dict):
+        if data is not None:
+            checkpoint.report("mark", f"{prefix}{MARK}", "the file is no mapping of metadata", _BROKEN)
         return
     begun, ended = data.get("init_timestamp_nsecs"), data.get("commit_timestamp_nsecs")
-    if type(ended) is not int or (type(begun) is int and ended < begun):
-        shown = "no time of the commit" if type(ended) is not int else "a commit before its begin"
+    if type(ended) is not int or ended < 1 or (type(begun) is int and ended < begun):
+        shown = "no time of the commit" if type(ended) is not int or ended < 1 else "a commit before its begin"
         checkpoint.report("mark", f"{prefix}{MARK}", f"the metadata say {shown}", "resume from an earlier checkpoint")
     items = data.get("item_handlers")
     for folder, handler in (items if isinstance(items, dict) else {"": items}).items():
@@ -150,7 +151,10 @@ def _read_save(checkpoint: Checkpoint, prefix: str, paths: list[str]) -> None:
 
 def _json(checkpoint: Checkpoint, path: str) -> Any:
     try:
-        return read_json(read_small(checkpoint.root / path))
+        data = read_json(read_small(checkpoint.root / path))
+        if data is None:
+            raise UnreadableError("holds nothing but null")
+        return data
     except LimitError as error:
         checkpoint.report("limits", path, f"the file {error}")
     except UnreadableError as error:
@@ -158,10 +162,10 @@ def _json(checkpoint: Checkpoint, path: str) -> Any:
     return None
 
 
-def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str], filled: set[str]) -> bool:
+def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str], filled: dict[str, list[tuple[str, ...]]]) -> bool:
     """Every array of a tree has its place in a kind of storage; returns whether Orbax 0.9 or later wrote the tree.
 
-    A folder whose store has to hold arrays is added to `filled`.
+    The keys that the store of a folder has to hold, of which one of each group is enough, are added to `filled`.
     """
     prefix = f"{folder}/" if folder else ""
     data = _json(checkpoint, f"{prefix}{_TREE}")
@@ -175,10 +179,12 @@ def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str], filled: se
         checkpoint.report("container", f"{prefix}{_TREE}", words, _BROKEN)
     has_values = any(next(_below(paths, f"{prefix}{name}"), None) for name in ("d/", "ocdbt.process_"))
     if _is_store(data.get("use_ocdbt"), prefix, paths, has_values=has_values):
-        if any(map(_array_name, tree.values())):
-            filled.add(folder)
+        names = list(filter(None, map(_array_name, tree.values())))
+        if names and f"{prefix}{_VALUES}" not in checkpoint.files:
+            filled[folder] = [_settings_of(name, data.get("use_zarr3")) for name in names]
         if f"{prefix}{_STORE}" not in checkpoint.files:
-            checkpoint.report("files", f"{prefix}{_STORE}", "the directory of the arrays is missing", _BROKEN)
+            if names or has_values:
+                checkpoint.report("files", f"{prefix}{_STORE}", "the directory of the arrays is missing", _BROKEN)
         elif not has_values:
             checkpoint.report("files", folder, "no file with values of the arrays is there", _BROKEN)
     else:
@@ -192,6 +198,12 @@ def _read_tree(checkpoint: Checkpoint, folder: str, paths: list[str], filled: se
                 array = _ARRAY_3 if data.get("use_zarr3") else _ARRAY
                 _check_array(checkpoint, f"{prefix}{name}/{array}", key, held, may_lack=may_lack)
     return not _LATER.isdisjoint(data)
+
+
+def _settings_of(name: str, is_3: Any) -> tuple[str, ...]:
+    """The keys in a store under which an array may have its settings; a tree says since Orbax 0.6 in which version."""
+    kinds = (_ARRAY, _ARRAY_3) if is_3 is None else (_ARRAY_3,) if is_3 else (_ARRAY,)
+    return tuple(f"{name}/{kind}" for kind in kinds)
 
 
 def _is_store(said: Any, prefix: str, paths: list[str], *, has_values: bool) -> bool:
@@ -225,14 +237,12 @@ def _check_array(checkpoint: Checkpoint, path: str, key: str, below: list[str], 
         checkpoint.report("files", path, words, _BROKEN)
         return
     data = _json(checkpoint, path)
-    shape = _sizes(data, "shape", 0)
-    chunks = _sizes(data, "chunks", 1) if name == _ARRAY else _sizes(_grid(data), "chunk_shape", 1)
-    if shape is None or chunks is None or len(shape) != len(chunks):
-        if data is not None:
-            checkpoint.report("container", path, "the file has no shape and chunks that fit each other", _BROKEN)
-        return
-    if name == _ARRAY and (words := fault_of_zarr(data)):
+    words = fault_of_array(data, is_v2=name == _ARRAY) if data is not None else ""
+    if words:
         checkpoint.report("container", path, f"the file {words}", _BROKEN)
+    shape, chunks = shape_and_chunks(data, is_v2=name == _ARRAY)
+    if shape is None or chunks is None or len(shape) != len(chunks):
+        return
     wanted = volume(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
     chunk_files = [one for one in below if one != path]
     held = len(chunk_files)
@@ -251,21 +261,7 @@ def _check_array(checkpoint: Checkpoint, path: str, key: str, below: list[str], 
         checkpoint.report("tiling", folder, words, _BROKEN)
 
 
-def _grid(data: Any) -> Any:
-    """The configuration of the grid of chunks that version 3 of Zarr states."""
-    grid = data.get("chunk_grid") if isinstance(data, dict) else None
-    return grid.get("configuration") if isinstance(grid, dict) and grid.get("name") == "regular" else None
-
-
-def _sizes(data: Any, key: str, least: int) -> list[int] | None:
-    """A list of whole numbers from `least`; None where there is none."""
-    value = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(value, list) or len(value) > _MAX_DIMENSIONS:
-        return None
-    return value if all(type(size) is int and least <= size < 1 << 63 for size in value) else None
-
-
-def _read_store(checkpoint: Checkpoint, path: str, *, has_arrays: bool) -> None:
+def _read_store(checkpoint: Checkpoint, path: str, wanted: list[tuple[str, ...]]) -> None:
     """The manifest of the newer storage has its length and its checksum; what it points at has none."""
     try:
         content = read_small(checkpoint.root / path, STORE_BYTES)
@@ -280,26 +276,27 @@ def _read_store(checkpoint: Checkpoint, path: str, *, has_arrays: bool) -> None:
         checkpoint.report("container", path, "the file is no manifest of OCDBT", _BROKEN)
         return
     (length,) = _LENGTH.unpack_from(content, len(_MAGIC))
-    (wanted,) = _SUM.unpack_from(content, len(content) - _SUM.size)
+    (checksum,) = _SUM.unpack_from(content, len(content) - _SUM.size)
     if length != len(content):
         words = f"the file has {len(content):,} bytes, and its header says {length:,}"
         checkpoint.report("container", path, words, _BROKEN)
-    elif crc32c(content[: -_SUM.size]) != wanted:
+    elif crc32c(content[: -_SUM.size]) != checksum:
         checkpoint.report("container", path, "the content contradicts its checksum", _BROKEN)
     else:
-        _look_for_files(checkpoint, path, content, has_arrays=has_arrays)
+        _look_for_files(checkpoint, path, content, wanted)
 
 
-def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes, *, has_arrays: bool) -> None:
+def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes, wanted: list[tuple[str, ...]]) -> None:
     """What the manifest of a store and its tree name is there, and as long as they say."""
     folder = path.rpartition("/")[0]
     try:
         budget = _ocdbt.Budget()
         files, top = _ocdbt.manifest_files(content, budget)
         needed = dict.fromkeys((file.name for file in files if file.name), 0)
-        if top is not None:
-            needed |= _ocdbt.needed_bytes(checkpoint.root, folder, top, budget)
-        elif has_arrays:
+        tree = _ocdbt.read_tree(checkpoint.root, folder, top, budget) if top is not None else None
+        if tree is not None:
+            needed |= tree.needed
+        elif wanted:
             checkpoint.report("files", path, f"the store is empty, and {_TREE} names arrays in it", _BROKEN)
     except _ocdbt.UnknownLayoutError as error:
         checkpoint.unread[path] = f"is a store whose files are not looked for: {error}"
@@ -326,13 +323,25 @@ def _look_for_files(checkpoint: Checkpoint, path: str, content: bytes, *, has_ar
             words = f"the file has {size:,} bytes, and the store asks for {needed[name]:,}"
             checkpoint.report("files", place, words, _BROKEN)
             is_short = True
-    if top is not None and not absent and not is_short:
-        _check_chunks(checkpoint, path, top)
+    if tree is not None and not absent and not is_short:
+        _look_for_arrays(checkpoint, path, tree, wanted)
+        _check_chunks(checkpoint, path, tree)
 
 
-def _check_chunks(checkpoint: Checkpoint, path: str, top: _ocdbt.Stretch) -> None:
+def _look_for_arrays(checkpoint: Checkpoint, path: str, tree: _ocdbt.Tree, wanted: list[tuple[str, ...]]) -> None:
+    """A store holds the settings of every array that the tree of the save names; Orbax restores none without."""
+    absent = [
+        keys[0] for keys in wanted if not any(key.encode("utf-8", "surrogatepass") in tree.settings for key in keys)
+    ]
+    if absent:
+        shown = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+        words = f"the store lacks the settings of arrays that {_TREE} names: {shown}"
+        checkpoint.report("files", path, words, _BROKEN)
+
+
+def _check_chunks(checkpoint: Checkpoint, path: str, tree: _ocdbt.Tree) -> None:
     try:
-        for place, words in damaged_chunks(checkpoint.root, path.rpartition("/")[0], top):
+        for place, words in damaged_chunks(checkpoint.root, path.rpartition("/")[0], tree):
             checkpoint.report("container", place, f"the file {words}", _BROKEN)
     except LimitError as error:
         checkpoint.report("limits", path, f"the store {error}")

@@ -114,20 +114,22 @@ def _check_shard(checkpoint: Checkpoint, path: str, tensors: list[Tensor], *, is
 
 
 def _check_tensors(checkpoint: Checkpoint, path: str, index: Index) -> None:
-    """Sizes follow from types and shapes, and slices cover their tensors."""
+    """There are tensors, sizes follow from types and shapes, and slices cover their tensors."""
+    if not index.tensors:
+        checkpoint.report("container", path, "the index names no tensor", _BROKEN)
     num_stored: dict[bytes, int] = {}
     for tensor in index.tensors:
         if tensor.key.startswith(b"\0"):  # `\0`, the name, `\0\1`, then the range: tsl/lib/strings/ordered_code.h
             name = tensor.key[1:].partition(b"\0\1")[0]
             num_stored[name] = num_stored.get(name, 0) + 1
     for tensor in index.tensors:
-        words = ""
+        words = "" if tensor.kind else "has no type"
         if tensor.slices:
-            words = fault(tensor.shape, tensor.slices)
+            words = words or fault(tensor.shape, tensor.slices)
             num_held = num_stored.get(tensor.key, 0)
             if not words and num_held != len(tensor.slices):
                 words = f"{num_held:,} of its {len(tensor.slices):,} slices are in the index"
-        elif tensor.wanted_bytes not in {None, tensor.num_bytes}:
+        elif not words and tensor.wanted_bytes not in {None, tensor.num_bytes}:
             words = f"spans {tensor.num_bytes:,} bytes, and its type and shape make {tensor.wanted_bytes:,}"
         if words:
             checkpoint.report("tiling", path, f"tensor {tensor.name!r}: {words}", _BROKEN)

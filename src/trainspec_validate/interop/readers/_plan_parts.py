@@ -435,7 +435,7 @@ class Draft:
 
     def _drop_weak(self, pointer: Pointer, why: str) -> None:
         """Leave a default or a habit of the program open, with everything that was computed from it."""
-        weak = [at for at, how in self.derived.items() if isinstance(how, Default | Habit)]
+        weak = (at for at, how in self.derived.items() if isinstance(how, Default | Habit))
         waiting = [at for at in weak if at[: len(pointer)] == pointer]
         gone: set[Pointer] = set()
         while waiting:
@@ -449,8 +449,7 @@ class Draft:
 
     def fragment(self, format: str, text: ForeignText) -> Fragment:  # noqa: A002
         """Everything that was collected; settings that no one read are listed in remarks."""
-        names = {place for _, place in self.told if isinstance(place, str)}
-        lines = self.lines(sorted(names)) if names else {}
+        lines = self.lines(sorted({place for _, place in self.told if isinstance(place, str)}))
         once: dict[str, str | int | None] = {}
         for message, place in self.told:
             once.setdefault(message, place)

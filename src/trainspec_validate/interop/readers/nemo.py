@@ -346,6 +346,8 @@ def _by_argument(flat: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str
     origins: dict[str, str] = {}
     for name, value in flat.items():
         section, _, key = name.partition(".")
+        if name == "model.data.seq_length" and str(value).endswith("model.encoder_seq_length}"):
+            continue  # a file that is laid below a section, such as `training`, refers to its own setting
         argument = _NEMO.get(name) or (key if section == "model" and "." not in key else name)
         if argument not in values or values[argument] is None:
             values[argument], origins[argument] = value, name
