@@ -10,6 +10,7 @@ import pytest
 from tests.node_reports import PORT, benchmark, diagnostic, smi
 from tests.test_toolbox_accept import ALL, GOOD, accept, short_run
 from trainspec_validate.interop.gpu_diagnostics import is_table, read
+from trainspec_validate.interop.node_tools import node_facts
 
 
 def result(root: Path, files: dict[str, str]) -> tuple[str, str, int]:
@@ -219,6 +220,31 @@ def test_ports_are_the_declared_ones_by_link_layer_and_rate(
     errors = [one for one in found.output.splitlines() if "error[" in one]
     assert len(errors) == bool(told), found.output
     assert told in "".join(errors)
+
+
+@pytest.mark.parametrize(
+    ("rate", "word", "told"),
+    [
+        ("0", "FAILED", "node-1: rate of active port 1 of mlx5_0 is 0"),
+        ("-400", "FAILED", "node-1: rate of active port 1 of mlx5_0 is -400"),
+        ("NaN", "WARNED", "a part is not read: node-1/ibstat.txt (rate of active port 1 of mlx5_0 is NaN)"),
+        ("1e400", "WARNED", "node-1/ibstat.txt (rate of active port 1 of mlx5_0 is 1e400)"),
+        ("40 (FDR10)", "FAILED", "node-1/mlx5_0: 5 GB/s, declared are 50 GB/s"),
+    ],
+)
+def test_a_rate_that_no_active_port_has_is_named(tmp_path: Path, rate: str, word: str, told: str) -> None:
+    text = {**GOOD, **ALL}["ibstat.txt"]
+    first = next(line for line in text.split("\n") if "Rate:" in line)
+    found = result(tmp_path, {"ibstat.txt": text.replace(first, f"\t\tRate: {rate}", 1)})
+    assert (found[0], found[2]) == (word, 1)
+    assert told in found[1]
+    assert "no file states the rate" not in found[1]
+
+
+def test_a_port_that_is_down_may_have_no_rate() -> None:
+    facts = node_facts(adapters(("InfiniBand", 0, "Down")))
+    assert facts is not None
+    assert facts.keys() == {"ports"}
 
 
 def test_more_accelerators_than_declared_are_not_missing(tmp_path: Path) -> None:

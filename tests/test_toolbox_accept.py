@@ -210,8 +210,8 @@ def test_other_firmware_is_a_warning(tmp_path: Path, files: dict[str, str], mess
     [
         ("2.5", "312.5 MB/s, declared are 50 GB/s"),
         ("40 (FDR10)", "5 GB/s, declared are 50 GB/s"),
-        ("0", "no file states the rate of each active port of 1 of 1 nodes"),
-        ("abc", "no file states the rate of each active port of 1 of 1 nodes"),
+        ("0", "node-0: rate of active port 1 of mlx5_2 is 0"),
+        ("abc", "node-0/ibstat.txt (rate of active port 1 of mlx5_2 is abc)"),
     ],
 )
 def test_a_rate_that_cannot_be_read_is_said(tmp_path: Path, rate: str, found: str) -> None:

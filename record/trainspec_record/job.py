@@ -111,7 +111,7 @@ class Job:
 
     def miss(self, num_updates: int) -> None:
         """Optimizer steps were completed of which nothing is recorded."""
-        self.progress.step += num_updates
+        self.progress.miss(num_updates)
         self._booked.is_replay = self.progress.is_replay
 
     def complete(self, now_us: int, duration_us: int, counted: Mapping[str, float], gauges: Mapping[str, Any]) -> None:

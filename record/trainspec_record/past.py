@@ -22,7 +22,11 @@ MAX_SEARCHED_BYTES = 64_000_000
 COUNTERS = ("train.step.skipped", "train.sample.count", "train.token.count", "train.gradient.clip.count")
 """Counters that a restore sets back to their values at the restored update."""
 STEPS = "train.step.count"
+REPEATED = "train.step.repeated"
+DURATION = "train.step.duration"
 GOODPUT = "train.goodput.time"
+_OF_STEPS = ("productive", "replay")
+"""What the time of a step is booked as, the first time and again."""
 _MOST = 2**62
 _KEY = re.compile(r"[a-z][a-z0-9_.]*(\{[^{}\x00-\x1f]+\})?")
 """Key of a value in a record."""
@@ -134,12 +138,15 @@ def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Pas
     ended = _newest(records, "train.attempt.end")
     reason = ended["a"].get("train.attempt.reason") if ended else None
     alive_us = ended["time_us"] if ended else max((record["time_us"] for record in records), default=past.alive_us)
+    tally = _Tally(past)
+    for record in records:
+        tally.add(record)
     return Past(
         files=past.files,
         start_us=past.start_us or _whole(head.get("counters_start_us")) or _whole(head.get("time_us")),
-        totals_us=_totals(samples, alive_us) or past.totals_us,
+        totals_us=tally.totals_us(alive_us) or past.totals_us,
         largest_step=max([past.largest_step, *steps]),
-        num_repeated=int(_last(samples, "train.step.repeated", past.num_repeated)),
+        num_repeated=tally.num_repeated,
         checkpoint_step=int(_last(records, "train.checkpoint.step", past.checkpoint_step)),
         alive_us=alive_us,
         step=steps[-1] if steps else past.step,
@@ -152,24 +159,74 @@ def _after(past: Past, attempt: int, head: Record, records: list[Record]) -> Pas
     )
 
 
-def _totals(samples: list[Record], alive_us: int) -> dict[str, int]:
-    """Time by category as last reported, with that of steps since; what is left until the end was a fault's."""
-    at = next(
-        (n for n in range(len(samples) - 1, -1, -1) if any(key.startswith(GOODPUT) for key in samples[n]["m"])), -1
-    )
-    if at < 0:
-        return {}
-    found = dict.fromkeys(CATEGORIES, 0)
-    for key, value in samples[at]["m"].items():
-        category = key.partition("=")[2].rstrip("}")
-        if key.startswith(GOODPUT) and category in found:
-            found[category] = round(value * 1e6)
-    left_us = max(0, alive_us - samples[at]["time_us"])
-    trained = sum(record["m"].get("train.step.duration", 0.0) for record in samples[at + 1 :])
-    trained_us = min(left_us, round(trained * 1e6))
-    found["productive"] += trained_us
-    found["fault_wait"] += left_us - trained_us
-    return found
+class _Tally:
+    """Repeated steps and time by category of an attempt, up to its last record.
+
+    A job reports both every half minute, and a killed one reports nothing at its end: later steps are counted here.
+    """
+
+    def __init__(self, past: Past) -> None:
+        self.num_repeated = past.num_repeated
+        self._largest_step = past.largest_step
+        self._step: int | None = None
+        """Optimizer steps that were completed at the record before; None until a record of the attempt counts them."""
+        self._reported_us: dict[str, int] = {}
+        """Time by category, as last reported."""
+        self._report_us = self._mark_us = 0
+        """When that was, and up to when time is booked."""
+        self._since_us = dict.fromkeys(_OF_STEPS, 0)
+        """Time of later steps."""
+        self._untimed = dict.fromkeys(_OF_STEPS, 0)
+        """Steps whose duration is in a record to come."""
+
+    def add(self, record: Record) -> None:
+        """The next record."""
+        m, time_us = record["m"], record["time_us"]
+        step = _whole(m.get(STEPS))
+        if step is not None:
+            self._count(step, is_timed=DURATION in m)
+        if DURATION in m:
+            self._book(m[DURATION], time_us)
+        if REPEATED in m:
+            self.num_repeated = int(m[REPEATED])
+            if self._step is not None:  # before, the step of a record is not the restored one yet
+                self._step = max(self._step, _whole(record.get("step")) or 0)
+                self._largest_step = max(self._largest_step, self._step)
+        times = {key.partition("=")[2].rstrip("}"): value for key, value in m.items() if key.startswith(GOODPUT)}
+        if times:
+            self._reported_us = {name: round(times.get(name, 0.0) * 1e6) for name in CATEGORIES}
+            self._report_us = self._mark_us = time_us
+            self._since_us, self._untimed = dict.fromkeys(_OF_STEPS, 0), dict.fromkeys(_OF_STEPS, 0)
+
+    def totals_us(self, alive_us: int) -> dict[str, int]:
+        """Time by category until the end: what no step took was a fault's. Empty where none was reported."""
+        if not self._reported_us:
+            return {}
+        found, left_us = dict(self._reported_us), max(0, alive_us - self._report_us)
+        for category, spent_us in self._since_us.items():
+            booked_us = min(left_us, spent_us)
+            found[category] += booked_us
+            left_us -= booked_us
+        found["fault_wait"] += left_us
+        return found
+
+    def _count(self, step: int, *, is_timed: bool) -> None:
+        """So many optimizer steps are completed; the first record of an attempt that has no duration is its start."""
+        before = self._step if self._step is not None and self._step <= step else max(0, step - is_timed)
+        num_repeated = max(0, min(step, self._largest_step) - before)
+        self.num_repeated += num_repeated
+        self._untimed["replay"] += num_repeated
+        self._untimed["productive"] += step - before - num_repeated
+        self._step, self._largest_step = step, max(self._largest_step, step)
+
+    def _book(self, mean_seconds: float, time_us: int) -> None:
+        """The mean duration of the steps since the duration before."""
+        num_steps = sum(self._untimed.values())
+        spent_us = min(round(mean_seconds * num_steps * 1e6), max(0, time_us - self._mark_us))
+        replay_us = spent_us * self._untimed["replay"] // max(1, num_steps)
+        self._since_us["replay"] += replay_us
+        self._since_us["productive"] += spent_us - replay_us
+        self._untimed, self._mark_us = dict.fromkeys(_OF_STEPS, 0), time_us
 
 
 def _open_faults(

@@ -62,6 +62,11 @@ class Progress:
         self.counters[name] = self.counters.get(name, 0) + 1
         return {"train.step.count": self.step, **self.counters}
 
+    def miss(self, num_steps: int) -> None:
+        """Optimizer steps were completed of which nothing is recorded."""
+        self.num_repeated += max(0, min(num_steps, self.largest_step - self.step))
+        self.step += num_steps
+
     def complete(self, duration_us: int, counted: Mapping[str, float]) -> dict[str, Any] | None:
         """An optimizer step was completed; what is to be written, None between two reports."""
         self.num_repeated += self.is_replay

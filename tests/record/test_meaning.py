@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -225,6 +227,46 @@ def test_a_fault_while_another_is_open_ends_with_the_same_update(folder: Path) -
     assert values(folder / "job.2.jsonl", "train.step.repeated")[-1] == 2 + 3
     assert values(folder / "job.2.jsonl", "train.sample.count")[0] == 40
     assert not errors(folder)
+
+
+def test_steps_and_time_after_the_last_report_of_an_attempt_are_counted(folder: Path) -> None:
+    def line(seconds: float, step: int, **m: float) -> dict[str, Any]:
+        return {"k": "m", "time_us": int(seconds * 1e6), "seq": 0, "step": step, "m": {f"train.{k}": m[k] for k in m}}
+
+    spent = {f"goodput.time{{train.time.category={name}}}": float(name == "productive") for name in CATEGORIES}
+    count, duration, repeated = "step.count", "step.duration", "step.repeated"
+    folder.mkdir()
+    for attempt, lines in enumerate(
+        [
+            [line(0, 0, **{count: 0}), line(10, 10, **{count: 10, repeated: 0})],
+            [
+                line(100, 0, **{repeated: 0}, **spent),
+                line(101, 4, **{count: 4}),
+                line(103, 6, **{count: 6, duration: 1.0}),
+                line(104, 7, **{repeated: 3}, **spent),
+                line(105.5, 8, **{count: 8, duration: 1.0}),
+                line(112, 12, **{count: 12, duration: 1.5}),
+            ],
+        ]
+    ):
+        (folder / f"job.{attempt}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    past = read_past(folder, 2)
+    assert past.num_repeated == 3 + 1 + 2
+    assert {name: us / 1e6 for name, us in past.totals_us.items() if us} == {
+        "productive": 1 + 3,
+        "replay": 1 + 3,
+        "fault_wait": 0.5 + 0.5,
+    }
+
+
+def test_repeated_steps_that_are_not_recorded_are_counted(folder: Path) -> None:
+    train(0, 8)
+    with trainspec_record.run() as run:
+        for number in (0, 5, 9):
+            with run.step(number):
+                pass
+    assert values(folder / "job.1.jsonl", "train.step.count") == [0, 1, 6, 10]
+    assert values(folder / "job.1.jsonl", "train.step.repeated")[-1] == 8
 
 
 def test_a_preempted_attempt_is_no_fault(folder: Path) -> None:

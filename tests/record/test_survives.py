@@ -17,7 +17,9 @@ import trainspec_record
 from trainspec_record import stream as stream_module
 from trainspec_record.recording import Run
 
-from .recorded import events, finish, records, start, train, values
+from .recorded import errors, events, finish, records, start, train, values
+
+REPLAY = "train.goodput.time{train.time.category=replay}"
 
 LOOP = """
     import os, sys, time, trainspec_record
@@ -45,6 +47,27 @@ def values_so_far(folder: Path) -> list[dict[str, object]]:
     """Whole lines of a file that may still be written."""
     lines = (folder / "job.0.jsonl").read_bytes().split(b"\n")[:-1]
     return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(("interval", "num_repeated"), [(1, 2 + 4 + 3), (4, 2 + 2 + 3)])
+def test_steps_are_counted_as_repeated_over_attempts_that_are_killed(
+    folder: Path, interval: int, num_repeated: int
+) -> None:
+    for first, last in ((0, 6), (2, 4), (2, 8), (5, 12)):
+        script = f"""
+    run = trainspec_record.run(report_interval_steps={interval})
+    with run.restore("step-{first}", {first}): pass
+    train(run, {first}, {last})
+    run.flush()
+    {"os._exit(1)" if last < 12 else "run.end()"}
+"""
+        finish(LOOP + script, folder, code=last < 12)
+    ends = [end for number in (2, 3) for end in events(folder / f"job.{number}.jsonl", "train.recovery.end")]
+    assert ends[-1]["m"]["train.step.repeated"] == num_repeated
+    assert values(folder / "job.3.jsonl", "train.step.repeated")[-1] == num_repeated
+    replay = [values(folder / f"job.{number}.jsonl", REPLAY)[0] for number in (1, 2, 3)]
+    assert 0 == replay[0] < replay[1] < replay[2]
+    assert not [error for error in errors(folder) if "TS-REC-008" in error or "TS-REC-021" in error]
 
 
 @pytest.mark.parametrize("rest", [b'{"k":"m","time_us":17', b"\xff\xfe", b'{"k":"m"}\n[1,2'])

@@ -154,8 +154,21 @@ def test_odd_widths(findings, model, place) -> None:
     assert findings(plan=plan, select=("TS-PRC-021",)) == {("TS-PRC-021", f"model.{place}")}
 
 
-def test_a_width_that_does_not_divide_is_not_judged_here(findings) -> None:
-    plan = {"model": {"vocabulary_size": 50257}, "kernels": None}
+@pytest.mark.parametrize("framework", ["megatron-lm", "torchtitan"])
+def test_a_vocabulary_that_does_not_divide_is_no_better_than_one_that_does(findings, framework) -> None:
+    """Of a framework that refuses it, TS-PAR-016 reports the vocabulary."""
+    plan = {
+        "model": {"vocabulary_size": 50257},
+        "parallelism": {"tensor": 8},
+        "framework": {"name": framework, "version": "1"},
+        "kernels": None,
+    }
+    judged = "TS-PAR-016" if framework == "megatron-lm" else "TS-PRC-021"
+    assert findings(plan=plan, select=("TS-PRC-021", "TS-PAR-016")) == {(judged, "model.vocabulary_size")}
+
+
+def test_another_width_that_does_not_divide_is_not_judged_here(findings) -> None:
+    plan = {"model": {"ffn_hidden_size": 28673}, "kernels": None}
     assert findings(plan=plan, select=("TS-PRC-021",)) == set()
 
 

@@ -100,6 +100,22 @@ def test_whole_numbers_of_64_bits() -> None:
     assert [refusal.code for refusal in found.refusals] == ["value"]
 
 
+@pytest.mark.parametrize("written", [1.5, "1.5", "NaN", 2**64])
+def test_an_integer_that_is_none_is_a_damaged_point(written: object) -> None:
+    damaged = {key: value for key, value in point(1).items() if key != "asInt"} | {"asInt": written}
+    found = read_text(metrics(gauge("train.gradient.norm", point(3), damaged)))
+    assert found.values("train.gradient.norm") == [3.0]
+    assert [refusal.message for refusal in found.refusals] == [
+        f"a point of train.gradient.norm has asInt {written}, which is no integer of 64 bits"
+    ]
+
+
+@pytest.mark.parametrize("written", [7, "7", 7.0, "7e0"])
+def test_an_integer_may_be_written_as_any_number_of_json(written: object) -> None:
+    damaged = {**point(1), "asInt": written}
+    assert read_text(metrics(gauge("train.gradient.norm", damaged))).values("train.gradient.norm") == [7.0]
+
+
 def test_deltas_are_added_up() -> None:
     text = "".join(metrics(total("hw.energy", point(5.0, n), unit="J", temporality=1)) for n in (1.0, 2.0, 3.0))
     found = read_text(text)

@@ -117,6 +117,37 @@ def test_a_loss_under_another_name_in_some_rows_is_missed(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("word", ["null", "None", "-", "n/a"])
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [("epoch,loss,val_loss,lr", "{n},{loss},2.0,0.1"), ("epoch,step,train_loss", "0,{n},{loss}")],
+)
+def test_cells_of_a_table_without_a_loss_are_counted(tmp_path: Path, head: str, row: str, word: str) -> None:
+    told = [row.format(n=n, loss=word if 6 <= n < 16 else 2 + n / 64) for n in range(1, 31)]
+    found = read_text("\n".join([head, *told]) + "\n")
+    assert found.lost["unread", "absent"] == 10
+    text = "\n".join([head, *told]) + "\n"
+    assert (
+        "has optimizer steps without a loss, unlike others, the first on line 7" in output(tmp_path / "a.csv", text)[1]
+    )
+
+
+def test_rows_of_an_evaluation_or_without_a_cell_lack_no_loss() -> None:
+    head = "epoch,step,train_loss,val_loss\n"
+    for none in ("null", ""):
+        text = head + "".join(f"0,{n},{none},2.5\n" if n % 5 == 0 else f"0,{n},2.25,{none}\n" for n in range(1, 31))
+        assert ("unread", "absent") not in read_text(text).lost
+    empty = "epoch,step,train_loss\n" + "".join(f"0,{n},{'' if n % 5 == 0 else 2.25}\n" for n in range(1, 31))
+    assert ("unread", "absent") not in read_text(empty).lost
+
+
+def test_rows_that_lack_a_loss_next_to_a_rate_are_counted_once() -> None:
+    rows = [f"{n},{'null' if n == 5 else 2.25},{'null' if n in (4, 5) else 0.1}\n" for n in range(1, 31)]
+    assert read_text("epoch,loss,lr\n" + "".join(rows)).lost.get(("unread", "absent"), 0) <= 1
+    rated = [f"{n},{'null' if 5 <= n < 9 else 2.25},0.1\n" for n in range(1, 31)]
+    assert read_text("epoch,loss,lr\n" + "".join(rated)).lost["unread", "absent"] == 4
+
+
 def test_rows_of_a_loss_that_is_logged_now_and_then_lack_none(tmp_path: Path) -> None:
     """Each third row has the loss, as where other values are logged more often."""
     text = "".join(

@@ -145,6 +145,13 @@ def test_each_attempt_owes_by_itself() -> None:
     assert found.place == (0, 0)
 
 
+@pytest.mark.parametrize("ends_at", [20, 300])
+def test_the_time_until_a_fault_is_detected_is_no_time_of_training(ends_at: int) -> None:
+    stream = job(2).event(ends_at, "attempt.end", {"train.run.attempt": 0, "train.attempt.reason": "fault"})
+    stream.event(400, "fault.detected", {"train.fault.id": "f"}, id="f")
+    assert ("train.token.rate" in missing(stream)) == (ends_at == 300)
+
+
 def test_a_snapshot_owes_what_has_no_steps() -> None:
     run = replace(view(agent(1).sample(1, {"hw.gpu.utilization": 0.5}, device="GPU-0")), snapshot=True)
     (said,) = messages("TS-TEL-004", run)

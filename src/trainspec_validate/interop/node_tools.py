@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from trainspec_validate.interop import (
     amd_errors,
@@ -43,6 +43,7 @@ _FIELD = re.compile(r"^\s*(?P<key>[A-Za-z _]{2,40}):\s*(?P<value>.{0,200}?)\s*$"
 _PORT = re.compile(r"^\s*(?:Port ([0-9]{1,3}):|port:\s+([0-9]{1,3}))\s*$")
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(?: \([A-Z0-9]{1,8}\))?")
 """Gb/s, and the name of the generation after it where the driver knows one: `40 (FDR10)`."""
+_NOT_POSITIVE = re.compile(r"0{1,6}(?:\.0{1,6})?(?: .{0,40})?|-[0-9]{1,9}(?:\.[0-9]{1,6})?(?: .{0,40})?")
 _SPEED = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gbps")
 _TIMES = re.compile(r"([0-9]{1,2})X")
 _LINK_IS_UP = ("Initializing", "Armed", "PORT_INIT", "PORT_ARMED")
@@ -181,8 +182,22 @@ def _ports(text: str) -> Facts:
             elif found and found[-1]["device"] == device:
                 _port_field(found[-1], key, value)
     _check_whole(text, found)
-    ports = [{key: value for key, value in port.items() if key != "width"} for port in found if port["port"] > 0]
-    return {"ports": [port for port in ports if port["device"]][: 4 * _MAX_DEVICES]}
+    kept = [port for port in found if port["port"] > 0 and port["device"]][: 4 * _MAX_DEVICES]
+    ports = [{key: value for key, value in port.items() if key not in {"width", "odd_rate"}} for port in kept]
+    return {"ports": ports, **_odd_rates(port for port in kept if port["active"] and "odd_rate" in port)}
+
+
+def _odd_rates(ports: Iterable[Facts]) -> Facts:
+    """What active ports state as their rate and none can run at: a number that is not positive, or no number."""
+    odd: list[tuple[str, int]] = []
+    failed: list[str] = []
+    unread: list[str] = []
+    for port in ports:
+        text = f"rate of active port {port['port']} of {port['device']} is {port['odd_rate'][:40]}"
+        odd.append((port["device"], port["port"]))
+        (failed if _NOT_POSITIVE.fullmatch(port["odd_rate"]) else unread).append(text)
+    found = {"odd_rates": odd, "failed_checks": failed[:_MAX_ROWS], "unread": unread[:_MAX_ROWS]}
+    return {key: facts for key, facts in found.items() if facts}
 
 
 def _check_whole(text: str, found: list[Facts]) -> None:
@@ -215,6 +230,8 @@ def _port_field(port: Facts, key: str, value: str) -> None:
         port["link_layer"] = value.lower()
     elif key == "rate" and (rate := _RATE.fullmatch(value)) and 0 < float(rate[1]) < 100_000:
         port["rate_bytes_per_second"] = float(rate[1]) * 1.25e8
+    elif key == "rate" and value:
+        port["odd_rate"] = value
     elif key == "active_width" and (width := _TIMES.match(value)):
         port["width"] = int(width[1])
     elif key == "active_speed" and "width" in port and (speed := _SPEED.match(value)) and float(speed[1]) > 0:

@@ -20,7 +20,7 @@ from trainspec_validate.interop.open import decoded
 from trainspec_validate.interop.recognise import recognise
 from trainspec_validate.model.finding import Unjudged
 from trainspec_validate.pipeline.acceptance_descriptions import REQUIREMENTS as DESCRIBED
-from trainspec_validate.pipeline.acceptance_descriptions import description, group_of, open_facts
+from trainspec_validate.pipeline.acceptance_descriptions import description, group_of, is_rate_open, open_facts
 from trainspec_validate.pipeline.acceptance_logs import node_log
 from trainspec_validate.pipeline.acceptance_notes import Note, counted_words, named, notes, parts_of, uncounted
 from trainspec_validate.pipeline.acceptance_runs import RunStream, run_stream
@@ -83,6 +83,8 @@ class _Node:
     """Files whose list of accelerators does not show each of them once, each with the reason."""
     stated: set[str] = field(default_factory=set)
     """What of `PARTS` a report states of its accelerators."""
+    odd_rates: set[tuple[str, int]] = field(default_factory=set)
+    """Devices and ports whose stated rate is none that a port can run at."""
     ran: set[str] = field(default_factory=set)
     """Tests that the files have results of."""
     reading: str = ""
@@ -272,6 +274,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
         _merge(node, facts)
         _take_open(node, name, facts.get("open_counts", ()), facts.get("unread", ()))
         node.stated.update(facts.get("stated", ()))
+        node.odd_rates.update(facts.get("odd_rates", ()))
         node.ran.update(facts.get("ran", ()))
         if links := facts.get("counted_links"):
             node.counted, node.counters = {**node.counted, **links}, name
@@ -455,7 +458,7 @@ def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Itera
     for one, _ in answered:
         for words in open_facts(data, one):
             absent.setdefault(words, []).append(str(one["name"]))
-    absent[_RATES] = [str(one["name"]) for one, _ in answered if _is_rate_open(one)]
+    absent[_RATES] = [str(one["name"]) for one, node in answered if is_rate_open(one, node.odd_rates)]
     absent[_KERNEL_ERRORS] = [node.name for _, node in answered if not node.has_kernel_log]
     return {words: names for words, names in absent.items() if names}
 
@@ -491,8 +494,3 @@ def _open_requirements(absent: Iterable[str], found: Iterable[Note]) -> tuple[st
     aspects = {**{words: ids for words, (_, ids) in _ASPECTS.items()}, _STATE: _STATE_REQUIREMENTS, **DESCRIBED}
     wanted = {one for words in absent for one in aspects.get(words, ("TS-CLU-073",))}
     return tuple(sorted(wanted | {note.requirement for note in found}))
-
-
-def _is_rate_open(node: Facts) -> bool:
-    """Whether a port is active at a rate that no file states, or not so that it can be read."""
-    return any(port.get("active") and "rate_bytes_per_second" not in port for port in node.get("ports", ()))

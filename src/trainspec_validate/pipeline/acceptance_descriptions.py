@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from trainspec_validate.interop.gpu_report import Facts
@@ -156,3 +156,9 @@ def is_counted(nics: Sequence[Mapping[str, Any]], technology: str) -> bool:
     if any(nic.get("bonded") for nic in nics):
         return False
     return technology in {"infiniband", "ethernet"} or any(nic.get("technology") == technology for nic in nics)
+
+
+def is_rate_open(node: Facts, odd: Set[tuple[str, int]]) -> bool:
+    """Whether an active port has a rate that no file states; `odd` are the ports whose stated rate is named apart."""
+    ports = (port for port in node.get("ports", ()) if port.get("active") and "rate_bytes_per_second" not in port)
+    return any((port["device"], port["port"]) not in odd for port in ports)

@@ -37,7 +37,7 @@ _DENSE_LAYERS = (1, 3, 0, 2)
 and GLM-4.5."""
 _PATCHES = (14, 16, 32)
 """Patches of ViT; table 1 of arXiv:2010.11929 gives ViT-L 307 million, which is the count with patches of 32."""
-_EQUAL_SLICES = frozenset(
+EQUAL_SLICES = frozenset(
     {"megatron-lm", "megatron-core", "megatron-bridge", "megatron-deepspeed", "nemo", "gpt-neox", "nanotron"}
 )
 """Frameworks whose embedding has as many rows on each tensor rank; XLA and DTensor shard any number of rows."""
@@ -161,7 +161,7 @@ def tensor_split(plan: TrainingPlan) -> Iterator[Violation]:
         (("num_attention_heads",), model.num_attention_heads, p.tensor, "attention heads"),
         (("ffn_hidden_size",), model.ffn_hidden_size, p.tensor, "feed-forward columns"),
     ]
-    if plan.framework is not None and plan.framework.name.casefold() in _EQUAL_SLICES:
+    if plan.framework is not None and plan.framework.name.casefold() in EQUAL_SLICES:
         parts.append((("vocabulary_size",), model.vocabulary_size, p.tensor, "rows of the vocabulary"))
     if model.state_space:
         parts.append((("state_space", "num_heads"), model.state_space.num_heads, p.tensor, "state-space heads"))

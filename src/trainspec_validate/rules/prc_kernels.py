@@ -8,6 +8,7 @@ from trainspec_validate.documents.types import TrainingPlan
 from trainspec_validate.documents.types.precision import KernelFloor
 from trainspec_validate.model.units import number, percent
 from trainspec_validate.rules import NotApplicable, Violation, at, at_key, require, rule
+from trainspec_validate.rules.par_shape import EQUAL_SLICES
 
 FLOORS: Mapping[str, tuple[float, str]] = {
     "matmul": (0.70, "same-run-matmul"),
@@ -194,6 +195,11 @@ def _shards(plan: TrainingPlan) -> Iterator[tuple[tuple[str, ...], str, int, int
         yield ("vocabulary_size",), "the vocabulary", model.vocabulary_size, tensor, multiple
 
 
+def _splits_equally(plan: TrainingPlan) -> bool:
+    """Whether the framework refuses a vocabulary that does not divide over the TP ranks."""
+    return plan.framework is not None and plan.framework.name.casefold() in EQUAL_SLICES
+
+
 @rule("TS-PRC-021")
 def aligned_shards(plan: TrainingPlan) -> Iterator[Violation]:
     """Shards of matrices fill the tiles of matrix units."""
@@ -201,8 +207,12 @@ def aligned_shards(plan: TrainingPlan) -> Iterator[Violation]:
         raise NotApplicable("the model is not a transformer")
     shards = require(list(_shards(plan)), "the model states no widths")
     for key, words, size, ranks, multiple in shards:
-        if size % ranks == 0 and size // ranks % multiple:
+        is_uneven = size % ranks != 0
+        if is_uneven and (key != ("vocabulary_size",) or _splits_equally(plan)):
+            continue  # TS-PAR-016 judges it
+        if is_uneven or size // ranks % multiple:
             split = f", {number(size / ranks)} on each of {ranks} ranks," if ranks > 1 else ""
+            split = f", which does not divide over {ranks} ranks," if is_uneven else split
             padded = -(-size // (ranks * multiple)) * ranks * multiple
             yield Violation(
                 at(plan, "model", *key),

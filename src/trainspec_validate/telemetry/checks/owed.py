@@ -189,7 +189,13 @@ class _Attempt:
             return longest is not None and not trains
         if longest is None:
             return self.num_reports >= 2 and not self.can_come
-        return self.span.seconds > 2 * longest and (self.num_reports > 0 or not trains)
+        return self._seconds(trains=trains) > 2 * longest and (self.num_reports > 0 or not trains)
+
+    def _seconds(self, *, trains: bool) -> float:
+        """Time of the records; for a metric of training up to the end of the attempt, before its fault is detected."""
+        if trains and self.span.ended is not None:
+            return (self.span.ended.time_us - self.span.first_time_us) / 1e6
+        return self.span.seconds
 
     def _is_capable(self, metric: Metric) -> bool:
         if metric.level != "conditional":

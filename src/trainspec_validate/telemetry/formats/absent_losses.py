@@ -65,6 +65,8 @@ class AbsentLosses:
     def __init__(self) -> None:
         self._kinds: dict[frozenset[str], _Kind] = {}
         self._known: dict[tuple[str, ...], tuple[_Kind | None, bool]] = {}
+        self._written: dict[frozenset[str], _Kind] = {}
+        """Rows that have a cell for a loss, by the names of their other numbers."""
 
     def take(self, offset: int, keys: Iterable[str]) -> None:
         """Take a report of an optimizer step."""
@@ -78,6 +80,16 @@ class AbsentLosses:
         if kind is not None:
             kind.take(offset, has_loss=has_loss)
 
+    def take_written(self, offset: int, names: Iterable[str], *, has_loss: bool) -> None:
+        """Take a row of a table that writes a loss, or a word such as `null` in its place, next to other numbers."""
+        rest = frozenset(names)
+        if rest in self._written or len(self._written) < _MOST_KINDS:
+            self._written.setdefault(rest, _Kind()).take(offset, has_loss=has_loss)
+
+    def counts(self, keys: Iterable[str]) -> bool:
+        """Whether a report of an optimizer step with these values is of a kind that `take` counts."""
+        return self._kind(tuple(keys)) is not None
+
     def _kind(self, named: tuple[str, ...]) -> _Kind | None:
         """The kind of a report; None of one with values of an evaluation, or of one kind too many."""
         rest = frozenset(key for key in named if not key.startswith(_APART))
@@ -89,4 +101,6 @@ class AbsentLosses:
 
     def found(self) -> Iterator[tuple[int, int]]:
         """Place of the first report of each kind that lacks its loss, and how many do."""
-        yield from filter(None, (kind.absent() for kind in self._kinds.values()))
+        for kind in (*self._kinds.values(), *self._written.values()):
+            if absent := kind.absent():
+                yield absent

@@ -147,24 +147,39 @@ class Scalars:
         number = spoken.number(row, number)
         evaluations = spoken.evaluations(row) if time_us is not None else {}
         values = spoken.values(offset, {name: row[name] for name in row if name not in evaluations}, number)
+        self._note_loss(spoken, offset, row, values)
         # A file of evaluations without a value that is known stays one without records.
         for name, seconds in evaluations.values() if values or self._rows.is_started else ():
             yield from self._rows.evaluation(offset, time_us or 0, seconds, number, name)
         if not values:
             self._pass(offset, time_us, spoken.step(offset, number))
             return
-        is_of_a_step = any(key.partition("{")[0] in _OF_A_STEP for key in values)
+        is_of_a_step = _is_of_a_step(values)
         if spoken.dialect.axis == "samples" and number is not None and is_of_a_step:
             values["train.sample.count"] = float(number)
         step = spoken.step(offset, number)
         self._last_step, self._trailing = self._last_step if step is None else step, []
         yield from self._rows.row(offset, time_us, step, values, trained=is_of_a_step)
 
+    def _note_loss(self, spoken: _Spoken, offset: int, row: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+        """Note whether a row has its loss, or a word for none, which no count of optimizer steps shows."""
+        is_written = spoken.is_loss_written(row)
+        if is_written is None:
+            return
+        absent = self._transcript.absent
+        if is_written or not (_is_of_a_step(values) and absent.counts(values)):
+            names = (name for name, value in row.items() if not spoken.is_loss(name) and fit.number(value) is not None)
+            absent.take_written(offset, names, has_loss=is_written)
+
     def _pass(self, offset: int, time_us: int | None, step: int | None) -> None:
         """Note the step of a row without a value that is read: at the end of a file it shows how far the run came."""
         last = self._trailing[-1][2] if self._trailing else self._last_step
         if step is not None and step > last and len(self._trailing) < _MOST_TRAILING:
             self._trailing.append((offset, time_us, step))
+
+
+def _is_of_a_step(values: Mapping[str, Any]) -> bool:
+    return any(key.partition("{")[0] in _OF_A_STEP for key in values)
 
 
 def _names_loss(dialect: Dialect, rows: Sequence[_Row]) -> bool:
@@ -189,6 +204,8 @@ class _Spoken:
         self._has_left = self._is_again = False
         self._lose = transcript.lose
         self._has_loss_value = False
+        self._losses: dict[str, bool] = {}
+        """Whether a name is that of a loss of training."""
         self._forms: dict[str, Pattern | None] = {}
         self._unreadable: dict[str, tuple[int, str, int]] = {}
         """Place and text of the first value of a name that is a text without being a number, and how many there are."""
@@ -223,6 +240,22 @@ class _Spoken:
         form = self._form(plain) or (LOSSES_OF_ALL if LOSSES_OF_ALL.form.fullmatch(plain) else None)
         aliases = self._names.aliases(plain) or self._names.aliases(name)
         return form.metric == _LOSS if form else any(alias.metric == _LOSS for alias in aliases)
+
+    def is_loss(self, name: str) -> bool:
+        """Whether a name is that of a loss of training that is read."""
+        found = self._losses.get(name)
+        if found is None:
+            found = self._is_loss(name) and not self._reason(name, None)
+            if len(self._losses) < _MOST_NAMES:
+                self._losses[name] = found
+        return found
+
+    def is_loss_written(self, row: Mapping[str, Any]) -> bool | None:
+        """Whether a row has a loss; False where it has only a word for none, and None where it has no such cell."""
+        cells = [value for name, value in row.items() if self.is_loss(name)]
+        if any(fit.number(value) is not None for value in cells):
+            return True
+        return False if any(isinstance(value, str) and value.strip().lower() in _NO_VALUE for value in cells) else None
 
     def end_lacking(self, lacking: Mapping[str, tuple[int, int]]) -> None:
         """Say that the file has the name of a loss, and no number for any loss of training."""

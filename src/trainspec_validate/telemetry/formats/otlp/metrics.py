@@ -226,9 +226,17 @@ class Metrics:
         if "asDouble" in point and "asInt" in point:
             return Refusal(f"a point of {named.name} has asDouble and asInt", "one of them", "value")
         value = double(point["asDouble"]) if "asDouble" in point else fit.number(point.get("asInt"))
+        if value is not None and "asDouble" not in point and not _is_integer(value):
+            shown = str(point["asInt"])[:40]
+            return Refusal(f"a point of {named.name} has asInt {shown}, which is no integer of 64 bits", "", "value")
         if value is None:
             return Refusal(f"a point of {named.name} has no number", "asDouble, or asInt as a text", "value")
         return value  # type: ignore[return-value]
+
+
+def _is_integer(value: object) -> bool:
+    """Whether a number is one of `asInt`, also where it is written with a point or an exponent."""
+    return isinstance(value, float) and value.is_integer() and abs(value) <= 2**63
 
 
 @dataclass(frozen=True, slots=True)
