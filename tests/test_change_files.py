@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.every import every
-
 ROOT = Path(__file__).resolve().parent.parent
 FILES = [path for path in sorted((ROOT / "changes").iterdir()) if path.name not in {"README.md", ".template.md.jinja"}]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["towncrier"]
@@ -33,14 +31,32 @@ Words.
 """
 
 
-@every("path", FILES, ids=lambda path: path.name)
-def test_a_change_has_its_form(path: Path) -> None:
-    match = re.fullmatch(r"[a-z0-9][a-z0-9-]*\.(?P<kind>[a-z]+)\.md", path.name)
-    assert match, "a name is <what>.<kind>.md"
-    assert match["kind"] in KINDS
-    text = path.read_text(encoding="utf-8").strip()
-    assert text.endswith(".")
-    assert not text.startswith(("-", "#")), "sentences, without a bullet or a heading"
+def faults_of(name: str, text: str) -> list[str]:
+    """What is wrong in the name or the text of a change."""
+    match = re.fullmatch(r"[a-z0-9][a-z0-9-]*\.(?P<kind>[a-z]+)\.md", name)
+    faults = [] if match and match["kind"] in KINDS else ["a name is <what>.<kind>.md, with a kind of pyproject.toml"]
+    faults += [] if text.strip().endswith(".") else ["it does not end with a full stop"]
+    return faults + (["it begins with a bullet or a heading"] if text.strip().startswith(("-", "#")) else [])
+
+
+def test_changes_have_their_form() -> None:
+    """None is there right after a release."""
+    wrong = {path.name: faults_of(path.name, path.read_text(encoding="utf-8")) for path in FILES}
+    assert {name: faults for name, faults in wrong.items() if faults} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "num_faults"),
+    [
+        ("tiers.added.md", "A requirement.\n", 0),
+        ("tiers.new.md", "A requirement.", 1),
+        ("Tiers.added.md", "A requirement", 2),
+        ("tiers.added.md", "- A requirement.", 1),
+        ("tiers.added.txt", "# A requirement", 3),
+    ],
+)
+def test_a_change_without_its_form_is_noticed(name: str, text: str, num_faults: int) -> None:
+    assert len(faults_of(name, text)) == num_faults
 
 
 @pytest.fixture
