@@ -29,7 +29,8 @@ _REPLAY_EPILOG = """\b
 Exit codes:
   0    criteria were judged, and every one of them passed
   1    a criterion failed
-  2    nothing could be judged, such as in a run without an incident; usage error; input that cannot be read
+  2    nothing could be judged, such as in a run without an incident; no recovery could be judged, although jobs
+       had incidents to recover from; usage error; input that cannot be read or was refused
   3    a mistake of ours; please report it
 """
 _EXAMPLES = """\b

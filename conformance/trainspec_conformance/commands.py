@@ -372,7 +372,7 @@ def replay(paths: Sequence[str], stack: Path | None, form: str) -> int:
         return WRONG_USE
     if "fail" in found.verdicts:
         return FOUND
-    return OK if "pass" in found.verdicts else WRONG_USE
+    return WRONG_USE if found.is_unjudged else OK
 
 
 def _of_storage(error: OSError, directory: Path) -> str:

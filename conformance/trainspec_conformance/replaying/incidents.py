@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from trainspec_conformance.replaying.facts import Facts
+from trainspec_conformance.replaying.facts import CLOCK_US, Facts
 from trainspec_conformance.replaying.records import Kind
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._episodes import Episode
@@ -115,9 +115,13 @@ def _is_terminal(facts: Facts, episode: Episode) -> bool:
     if episode.changes_attempt:
         return True
     fault, progress = episode.fault, facts.progress
-    if episode.cleared is not None or episode.resumed is not None:
-        return False
     span = facts.run.attempt(fault.attempt)
+    outcomes = [event for event in (episode.cleared, episode.resumed) if event is not None]
+    if any(event.attempt == fault.attempt for event in outcomes):
+        return False
+    reason = word(span.ended, REASON) if span is not None and span.ended is not None else None
+    if outcomes and reason not in {None, "fault"}:
+        return False
     if progress is None:
         return span is None or span.ended is not None
     return progress.first(fault.attempt, after_us=fault.time_us + 1) is None
@@ -151,7 +155,7 @@ def _restart(
 ) -> Incident:
     reason = word(before.ended, REASON) if before.ended is not None else None
     kind, ambiguities = _kind(reports, reason)
-    latest = min([_latest_us(before, between, after), *(one.time_us for one in reports)])
+    latest = _latest_us(facts, before, [*between, *([after] if after is not None else [])], reports)
     signs = facts.last_signs_us(before.number, latest)
     earliest = signs[0] if signs is not None else min(before.first_time_us, latest)
     place = _place(reports, before, after)
@@ -175,10 +179,18 @@ def _restart(
     )
 
 
-def _latest_us(before: AttemptSpan, between: Sequence[AttemptSpan], after: AttemptSpan | None) -> int:
-    """Before the attempt that follows began, or up to the newest record of the last one."""
-    following = [*between, *([after] if after is not None else [])]
-    return following[0].first_time_us - 1 if following else before.last_time_us
+def _latest_us(
+    facts: Facts, before: AttemptSpan, following: Sequence[AttemptSpan], reports: Sequence[PlacedEvent]
+) -> int:
+    """Before the first report and before the next attempt began, or up to the newest record of the last attempt.
+
+    Where the clock of the next attempt contradicts the report of the stack, the report counts.
+    """
+    until = following[0].first_time_us - 1 if following else before.last_time_us
+    own = [event.time_us for event in reports if not _is_of_witness(facts, event)]
+    if following and own and min(own) > until + CLOCK_US:
+        return min(own)
+    return min([until, *(event.time_us for event in reports)])
 
 
 def _place(reports: Sequence[PlacedEvent], before: AttemptSpan, after: AttemptSpan | None) -> Location:

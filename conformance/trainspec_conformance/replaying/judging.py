@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -14,7 +14,8 @@ from trainspec_conformance.formats.reasons import UNJUDGED
 from trainspec_conformance.judging import Judged, judge_criterion
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Entry, Listed, Streams
-from trainspec_conformance.replaying.facts import CLOCK_US, Facts
+from trainspec_conformance.replaying.clocks import BY_ORDER, DIFFER, clocks_differ, impossible_order
+from trainspec_conformance.replaying.facts import Facts
 from trainspec_conformance.replaying.histories import EARLY, LATE, first_time, history, ranks, repeated, usable_saves
 from trainspec_conformance.replaying.incidents import FAULTS, Incident, own_reports
 from trainspec_conformance.replaying.records import CriterionResult, Kind, Verdict
@@ -25,7 +26,6 @@ from trainspec_validate.documents.types.scenario import Criterion, Scenario
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._restarts import PEERS
 from trainspec_validate.telemetry.checks._saves import checkpoint_id
-from trainspec_validate.telemetry.view.run_view import AttemptSpan
 
 SCENARIOS: Mapping[Kind, tuple[str, ...]] = {
     "process-failure": ("kill-rank",),
@@ -124,7 +124,7 @@ class Judge:
             source = restart.source if restart is not None else None
             if self.incident.kind in FAULTS and source != PEERS and self.incident.kind != "silent-corruption":
                 names.append(FROM_CHECKPOINT)
-            names += [TELEMETRY[0]] * (self.incident.kind in FAULTS) + [TELEMETRY[1]]
+            names += TELEMETRY
         seen: set[Criterion] = set()
         for name in names:
             scenario = all_scenarios()[name]
@@ -162,6 +162,8 @@ class Judge:
         numbers = {span.number for span in (self.incident.before, self.incident.after) if span is not None}
         if numbers & self.facts.falls.keys() and check not in AFTER_READING:
             return "the step count falls within an attempt"
+        if check in BY_ORDER and clocks_differ(self.facts, self.incident):
+            return DIFFER
         return BARS[check](self)
 
     @staticmethod
@@ -176,19 +178,7 @@ class Judge:
         spans = [span for span in (before, *self.incident.between, after) if span is not None]
         if not all(self.facts.has_one_clock(span.number) for span in spans):
             return "a clock was stepped, or clocks of hosts differ by more than 5 s"
-        if before is not None and after is not None and self._is_contradicted(before, after):
-            return "the next attempt began before the end of the one before it, so their clocks differ"
-        return ""
-
-    def _is_contradicted(self, before: AttemptSpan, after: AttemptSpan) -> bool:
-        """Whether a later attempt trained before the last step of an earlier one, or the report of its fault."""
-        reports = [event.time_us for event in own_reports(self.facts, self.incident)]
-        following = [*self.incident.between, after][0].first_time_us
-        if any(time_us > following + CLOCK_US for time_us in reports):
-            return True
-        last = self.facts.progress.last(before.number) if self.facts.progress is not None else None
-        first = self.facts.progress.first(after.number) if self.facts.progress is not None else None
-        return last is not None and first is not None and first.time_us < last.time_us - CLOCK_US
+        return DIFFER if clocks_differ(self.facts, self.incident) else impossible_order(self.facts, self.incident)
 
     def no_detection(self) -> str:
         """Why the time to the report cannot be judged."""
@@ -216,7 +206,11 @@ class Judge:
 
     def no_recovery(self) -> str:
         """Why the recovery time cannot be judged."""
-        return self.no_claim() or self.no_clock() or self.no_steps_before() or self.no_restore()
+        return self.no_claim() or self.no_times()
+
+    def no_times(self) -> str:
+        """Why the moments of the recovery are not known."""
+        return self.no_clock() or self.no_steps_before() or self.no_restore()
 
     def no_claim(self) -> str:
         """Why no limit of time applies: the default of a claim is about the test job, and not about production."""
@@ -281,6 +275,8 @@ class Judge:
         before, after = self.incident.before, self.incident.after
         if before is None or after is None or self.facts.progress is None:
             return "no optimizer step is in the files"
+        if self.incident.kind not in FAULTS:
+            return "no record says that there was a fault"
         last, reached = self.facts.progress.last(before.number), self.facts.progress.last(after.number)
         if last is not None and reached is not None and reached.step <= last.step:
             return "the job had not caught up by the end of the next attempt"
@@ -350,7 +346,17 @@ class Judge:
         about = msgspec.structs.replace(scenario, job=job)
         store = self.terms.store or Store()
         case = Case(about, self.terms.claims, View(trial), None if control is None else View(control), store)
-        return judge_criterion(case, criterion, trial)
+        found = judge_criterion(case, criterion, trial)
+        after = self.incident.after
+        if criterion.check != "recovered-within" or found.passed or found.is_own_failure or after is None:
+            return found
+        injected = case.trial.injections()
+        if not injected or next(case.trial.first_steps(injected[-1][0].seconds), None) is not None:
+            return found
+        if not self.facts.has_trained(after.number):
+            return found
+        words = f"attempt {after.number} completed optimizer steps, and none with a reported finite loss"
+        return replace(found, messages=(words,))
 
     def _softened(self, scenario: Scenario, criterion: Criterion, late: Judged, early: Judged) -> CriterionResult:
         """One verdict of two: none where they differ, or where somebody may have chosen what is wrong."""

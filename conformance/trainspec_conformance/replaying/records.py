@@ -31,6 +31,13 @@ Kind = Literal[
     "console-report",
 ]
 """Kind of an incident; `restart` is one without any reported cause."""
+ON_CONTINUATION = frozenset(
+    {
+        *("recovered-within", "lost-steps-at-most", "not-from-nothing"),
+        *("restores-newest-good", "resumes-within", "one-lineage"),
+    }
+)
+"""Criteria on the continuation of the job after an incident."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -84,6 +91,8 @@ class RunResult(_Part, frozen=True, kw_only=True):
     run: str
     files: tuple[str, ...]
     num_attempts: int
+    is_refused: bool = False
+    """Whether the reader refused a head or a record of its files, so that nothing is judged."""
     incidents: tuple[IncidentResult, ...] = ()
 
 
@@ -120,6 +129,22 @@ class Replay(_Part, frozen=True, kw_only=True, tag_field="kind", tag="Conformanc
     """Files that cannot be read, each as `file: reason`."""
     not_read: tuple[str, ...] = ()
     """Files whose name is one of a stream or document, and that are none, each as `file: reason`."""
+
+    @property
+    def recoveries(self) -> list[bool]:
+        """Of each incident that has criteria on the continuation of the job: whether any of these was judged."""
+        found = []
+        for incident in (one for run in self.runs for one in run.incidents):
+            those = [one.verdict for one in incident.criteria if one.check in ON_CONTINUATION]
+            if those:
+                found.append(any(verdict != "not-run" for verdict in those))
+        return found
+
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether nothing passed, or no recovery was judged where there were incidents to recover from."""
+        recoveries = self.recoveries
+        return "pass" not in self.verdicts or (bool(recoveries) and not any(recoveries))
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -15,7 +15,7 @@ from trainspec_conformance.figures import marks
 from trainspec_conformance.observing import judge_checkpoint
 from trainspec_conformance.reading import all_scenarios
 from trainspec_conformance.records import Listed, Streams
-from trainspec_conformance.replaying.facts import Facts
+from trainspec_conformance.replaying.facts import NATIVE, Facts
 from trainspec_conformance.replaying.incidents import FAULTS, find_incidents
 from trainspec_conformance.replaying.judging import (
     AFTER_READING,
@@ -42,12 +42,14 @@ from trainspec_validate.documents.types.conformance import Claims, StackDescript
 from trainspec_validate.model.finding import Report, Severity
 from trainspec_validate.model.requirements import load_index
 from trainspec_validate.pipeline.detect import Search, detect, search
+from trainspec_validate.pipeline.overlooked import overlooked
 from trainspec_validate.pipeline.reading import ReadFile, read_document
 from trainspec_validate.pipeline.streams import unambiguous_documents
 from trainspec_validate.pipeline.unpacked import one_run
 from trainspec_validate.pipeline.validation import PartialInputError, examine
 from trainspec_validate.pipeline.validation import Terms as ValidatorTerms
 from trainspec_validate.system.boundary import InputError, unreadable, untrusted
+from trainspec_validate.telemetry.checks._saves import Save
 from trainspec_validate.telemetry.formats.source import lines_at
 from trainspec_validate.telemetry.view.run_view import NOWHERE, Location, RunView
 
@@ -57,6 +59,8 @@ _BINARY = frozenset({"parquet", "tensorboard"})
 _WHOLE = -1
 """Offset of a place that is a whole file."""
 _HISTORY = "history.jsonl:"
+_REFUSALS = frozenset({"TS-TEL-001", "TS-TEL-002"})
+"""Requirements of heads and records that break the schema."""
 _MOST_FINDINGS, _MOST_PLACES, _MOST_SKIPPED = 200, 20, 10
 
 
@@ -71,6 +75,12 @@ class _Found:
     """Names of checkpoints that several runs committed."""
     failures: list[str] = field(default_factory=list)
     not_read: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    """Links that were not followed, with the reason."""
+
+    def is_link(self, name: str) -> bool:
+        """Whether a link that was not followed has the name of a checkpoint."""
+        return any(Path(path).name == name for path in self.links)
 
 
 @dataclass
@@ -85,6 +95,8 @@ class _Judged:
     skipped: Mapping[int, Skipped]
     """Newer checkpoints than the restored one, by the number of the incident."""
     left_out: int
+    refused: tuple[str, ...] = ()
+    """Files whose head or records the reader refused, each as `file: reason`; then nothing is judged."""
 
 
 def replay(paths: Sequence[str], stack: StackDescriptor | None = None) -> Replay:
@@ -114,7 +126,7 @@ def replay(paths: Sequence[str], stack: StackDescriptor | None = None) -> Replay
         stack=stack.metadata.name if stack is not None else None,
         limits=limits_of(claims, are_claimed=stack is not None),
         runs=runs,
-        failures=(*found.failures, *failures),
+        failures=(*found.failures, *failures, *(line for one in judged for line in one.refused)),
         not_read=(*found.not_read, *_left_out(judged)),
     )
 
@@ -143,11 +155,20 @@ def _search(paths: Sequence[str]) -> _Found:
                 result.streams.append(file.name)
             elif source.unread:
                 result.not_read.append(f"{file.name}: {source.unread}")
+    result.links = {path: reason for path, reason, _ in _links(paths, found)}
+    result.not_read += [f"{path}: {reason}" for path, reason in result.links.items()]
     result.checkpoints = [member for group in found.checkpoints for member in group.members]
     whole = [file.member.document for file in documents if file.member and file.is_whole]
     policy = unambiguous_documents(whole).get(CheckpointPolicy)
     result.policy = policy if isinstance(policy, CheckpointPolicy) else None
     return result
+
+
+def _links(paths: Sequence[str], found: Search) -> Iterator[tuple[str, str, str]]:
+    """Links below the paths that were not followed, with the reason."""
+    judged = {os.path.realpath(file.path) for file in found.files}
+    judged |= {os.path.realpath(member) for group in found.checkpoints for member in group.members}
+    yield from (one for one in overlooked(paths, judged) if Path(one[0]).is_symlink())
 
 
 def _examined(streams: Sequence[str], seen: object) -> tuple[Report, tuple[str, ...]]:
@@ -168,6 +189,11 @@ def _examined(streams: Sequence[str], seen: object) -> tuple[Report, tuple[str, 
 def _run(view: RunView, terms: Terms) -> _Judged:
     """Judge the incidents of one run by its records, so that no other view is needed at the time."""
     facts = Facts(view)
+    refused = _refused(view)
+    if refused:
+        names = tuple(file.path for file in view.files)
+        result = RunResult(run=view.run, files=names, num_attempts=len(view.attempts), is_refused=True)
+        return _Judged(result, None, frozenset(), {}, 0, refused)
     incidents = find_incidents(facts)
     judgeable = [one for one in incidents if one.kind in SCENARIOS]
     last = judgeable[-1] if judgeable else None
@@ -184,11 +210,27 @@ def _run(view: RunView, terms: Terms) -> _Judged:
             num_attempts=len(view.attempts),
             incidents=results,
         ),
-        max(newest, key=lambda save: save.committed.time_us if save.committed else 0).id if newest else None,
+        max(newest, key=_when).id if newest else None,
         frozenset(save.id for save in facts.saves if save.committed),
         {number: judge.skipped for number, judge in enumerate(judges, 1) if judge.skipped is not None},
         len(incidents) - len(kept),
     )
+
+
+def _refused(view: RunView) -> tuple[str, ...]:
+    """Metric streams of which the head or a record was refused, so that records are missing or of another attempt."""
+    found: dict[str, str] = {}
+    for damage in view.damage:
+        file = view.files[damage.location.file] if 0 <= damage.location.file < len(view.files) else None
+        if file is None or file.format not in NATIVE or damage.is_accepted or damage.requirement not in _REFUSALS:
+            continue
+        found.setdefault(file.path, f"{file.path}: nothing of its run is judged: {damage.message}")
+    return tuple(found.values())
+
+
+def _when(save: Save) -> tuple[int, int]:
+    """Attempt and time of the commit of a save: clocks of two attempts can differ."""
+    return (save.committed.attempt, save.committed.time_us) if save.committed is not None else (-1, 0)
 
 
 def _incident(judge: Judge, number: int, places: _Places) -> IncidentResult:
@@ -220,7 +262,7 @@ def _time(time_us: int | None) -> str | None:
 def _moments(judge: Judge) -> tuple[MomentRange, ...]:
     """Moments of the recovery, as the figures of the suite measure them, on both readings of the records."""
     incident = judge.incident
-    if incident.kind not in FAULTS or incident.in_attempt or incident.after is None or judge.no_recovery():
+    if incident.kind not in FAULTS or incident.in_attempt or incident.after is None or judge.no_times():
         return ()
     late, early = ({mark.name: mark.seconds for mark in marks(View(one))} for one in judge.histories)
     return tuple(
@@ -320,7 +362,10 @@ def _of_choice(one: CriterionResult, skipped: Skipped, found: _Found) -> Criteri
                 return msgspec.structs.replace(one, messages=(*one.messages, f"{name} is whole"))
             damaged.append(f"{name} ({findings[0]})")
             continue
-        why = "was written again" if name in skipped.written_again else "is not below the paths, or several times"
+        absent = (
+            "is a link, which is not followed" if found.is_link(name) else "is not below the paths, or several times"
+        )
+        why = "was written again" if name in skipped.written_again else absent
         reason = f"no file shows whether {name} was damaged, as it {why}: {one.messages[0]}"
         return msgspec.structs.replace(one, verdict="not-run", messages=(reason,), places=())
     if one.check == "restores-newest-good" and len(damaged) == len(skipped.names):
@@ -335,7 +380,8 @@ def _listed(judged: _Judged, found: _Found, terms: Terms) -> Listed | str:
         return "no record names a checkpoint that was committed and not deleted"
     paths = [path for path in found.checkpoints if path.name == judged.newest]
     if len(paths) != 1:
-        where = "is not below the paths" if not paths else "is below the paths several times"
+        absent = "is a link, which is not followed" if found.is_link(judged.newest) else "is not below the paths"
+        where = absent if not paths else "is below the paths several times"
         return f"{judged.newest}, which was committed last, {where}"
     if judged.newest in found.shared:
         return f"several runs committed a checkpoint {judged.newest}, and one is below the paths"

@@ -40,6 +40,9 @@ def as_lines(replay: Replay) -> Iterator[str]:
     yield _sum(replay)
     yield _limits(replay)
     yield NO_LEVEL
+    num_unjudged = replay.recoveries.count(False)
+    if num_unjudged:
+        yield f"The recovery was not judged in {num_unjudged:,} of {counted(len(replay.recoveries), 'incident')}."
 
 
 def complaints(replay: Replay) -> Iterator[str]:
@@ -54,7 +57,12 @@ def complaints(replay: Replay) -> Iterator[str]:
 def _run(run: RunResult) -> Iterator[str]:
     more = f" and {len(run.files) - _MOST_FILES:,} more" if len(run.files) > _MOST_FILES else ""
     attempts = counted(run.num_attempts, "attempt")
-    incidents = counted(len(run.incidents), "incident") if run.incidents else "no incident, so that nothing is judged"
+    none = (
+        "records were refused, so that nothing is judged"
+        if run.is_refused
+        else "no incident, so that nothing is judged"
+    )
+    incidents = counted(len(run.incidents), "incident") if run.incidents else none
     yield f"run {run.run or 'unknown'} ({', '.join(run.files[:_MOST_FILES])}{more}): {attempts}, {incidents}"
     for incident in run.incidents:
         yield from _incident(incident)
