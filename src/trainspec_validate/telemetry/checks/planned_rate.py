@@ -23,7 +23,7 @@ _SLOW = frozenset({"constant", "linear", "cosine", "warmup-stable-decay"})
 
 
 @check("TS-TEL-089")
-def peak_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
+def peak_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Violation]:
     """The largest learning rate is the peak of the plan; a rate below it shows only right after warm-up."""
     schedule = _schedule(plan)
     found = [series for series in run.job.values() if series.key.metric == RATE]
