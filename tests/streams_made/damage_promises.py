@@ -83,6 +83,12 @@ def fewer_tokens(run: Run) -> Streams:
     return found
 
 
+@on_streams("TS-TEL-089")
+def tenfold_rate(run: Run) -> Streams:
+    """The learning rate is ten times that of the plan in each step."""
+    return _all_values(run, "job", "train.learning_rate", 10)
+
+
 @on_streams("TS-TEL-066", "TS-TEL-030")
 def another_world(run: Run) -> Streams:
     """The attempt starts with half of the ranks of the plan, by its event and by all heads."""

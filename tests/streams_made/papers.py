@@ -11,6 +11,7 @@ import yaml
 
 from trainspec_validate.documents.load import load_file
 
+from .learning import PEAK_LEARNING_RATE, WARMUP_STEPS
 from .shape import MEMORY_BYTES, NUM_PARAMETERS, PEAK_FLOPS_PER_SECOND, SEQUENCE_LENGTH, Shape
 
 BASE = Path(__file__).resolve().parents[2] / "spec" / "v1" / "base"
@@ -103,6 +104,14 @@ def plan(shape: Shape) -> dict[str, Any]:
         "global_sequences": shape.batch_sequences,
         "accumulation_steps": shape.sequences_per_device * shape.devices_per_node,
         "global_tokens": shape.batch_tokens,
+    }
+    data["optimizer"] = {"name": "adamw"} | data.get("optimizer", {})
+    data["optimizer"]["learning_rate"] = {
+        "kind": "cosine",
+        "peak": PEAK_LEARNING_RATE,
+        "final": PEAK_LEARNING_RATE / 10,
+        "warmup_steps": WARMUP_STEPS,
+        "total_steps": shape.num_steps,
     }
     data["telemetry"] = {
         "profile": "full",

@@ -1,4 +1,4 @@
-"""What streams tell of a plan and of a profile: TS-TEL-063 to 069."""
+"""What streams tell of a plan and of a profile: TS-TEL-063 to 069 and TS-TEL-089."""
 
 from __future__ import annotations
 
@@ -225,3 +225,70 @@ def test_power_of_nodes() -> None:
     assert places("TS-TEL-069", device("hw.power", 10_400, name=None), cluster=CLUSTER) == []
     assert places("TS-TEL-069", device("hw.power", 12_400, name=None), cluster=CLUSTER) == [(0, 2)]
     assert why_not("TS-TEL-069", Stream().update(1, 1), cluster=CLUSTER)
+
+
+# --- TS-TEL-089
+
+PEAK = {"kind": "cosine", "peak": 1e-4, "final": 1e-5, "warmup_steps": 100, "total_steps": 5100}
+
+
+def rates(*each: tuple[int, float], **more: float) -> Stream:
+    """Reports of the learning rate by optimizer step."""
+    run = Stream()
+    for number, (step, rate) in enumerate(each):
+        run.update(30 * number + 30, step, **{"learning_rate": rate, **more})
+    return run
+
+
+def scheduled(**keys: Any) -> dict[str, Any]:
+    return {"batch": {"ramp": [], "learning_rate": None}, "optimizer": {"name": "adamw", "learning_rate": PEAK | keys}}
+
+
+@pytest.mark.parametrize(
+    ("run", "wrong"),
+    [
+        (rates((50, 5e-5), (110, 1e-4), (5000, 1e-5)), []),
+        (rates((110, 1.04e-4)), []),  # rounded, or between two steps
+        (rates((110, 1e-4), (1005, 0.03)), [(0, 3)]),
+        (rates((110, 1e-3)), [(0, 2)]),
+        (rates((110, 5e-5), (120, 5e-5)), [(0, 2)]),
+        (rates((90, 5e-5), (150, 1e-4)), []),
+    ],
+)
+def test_the_largest_rate_is_the_peak_of_the_plan(run: Stream, wrong: list[tuple[int, int]]) -> None:
+    assert places("TS-TEL-089", run, plan=scheduled()) == wrong
+
+
+def test_what_is_said_of_a_rate_that_differs() -> None:
+    assert messages("TS-TEL-089", rates((110, 1e-4), (1005, 0.03), (1010, 0.03)), plan=scheduled()) == [
+        "train.learning_rate of step 1,005 is 0.03, but the plan says at most 0.0001, and in 1 more report"
+    ]
+    assert messages("TS-TEL-089", rates((110, 5e-5)), plan=scheduled()) == [
+        "train.learning_rate of step 110 is 5e-05 after the warm-up of 100 steps, but the plan says 0.0001"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("run", "plan", "reason"),
+    [
+        (rates((50, 5e-5), (4000, 2e-5)), scheduled(), "no report right after the warm-up"),
+        (rates((110, 5e-5)), scheduled(kind="inverse-square-root"), "no report right after the warm-up"),
+        (rates((110, 5e-5)), scheduled(warmup_steps=None, warmup_tokens=1e6), "no report right after the warm-up"),
+        (rates((110, 5e-5)), {}, "the plan states no schedule"),
+        (Stream().update(30, 1), scheduled(), "no train.learning_rate in the run"),
+        (rates((110, 1e-3)), RAMPED | {"optimizer": {"name": "adamw", "learning_rate": PEAK}}, "the batch changes"),
+        (
+            rates((110, 1e-3)),
+            {
+                "optimizer": {
+                    "name": "muon",
+                    "learning_rate": PEAK,
+                    "auxiliary": {"name": "adamw", "num_parameters": 1e9},
+                }
+            },
+            "the plan has two optimizers",
+        ),
+    ],
+)
+def test_a_rate_without_its_peak_is_not_judged(run: Stream, plan: dict[str, Any], reason: str) -> None:
+    assert why_not("TS-TEL-089", run, plan=plan).startswith(reason)

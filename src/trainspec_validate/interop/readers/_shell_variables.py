@@ -14,12 +14,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _shell_tree as tree
 from trainspec_validate.interop.readers._shell_choices import OUTSIDE, Choices, Unset, Value, has_marks
 from trainspec_validate.interop.readers._shell_conditions import evaluate
-from trainspec_validate.interop.readers._shell_words import (
-    Piece,
-    cut_words,
-    has_joints,
-    without_joints,
-)
+from trainspec_validate.interop.readers._shell_words import Piece, cut_words, has_joints, without_joints
 from trainspec_validate.system.digits import is_digits
 
 MAX_VALUE = 64 * 1024

@@ -87,7 +87,7 @@ def learning_rate_as_planned(run: RunView, plan: TrainingPlan) -> Iterator[Viola
     """Where a ramp changes the batch, the learning rate changes by the factor of the plan."""
     ramp, read = plan.batch.ramp, positions(run)
     if len(ramp) < 2:
-        raise NotApplicable("the batch of the plan has no ramp, and a plan has no other schedule of the learning rate")
+        raise NotApplicable("the batch of the plan has no ramp; TS-TEL-089 compares the rate with its schedule")
     if read is None:
         raise NotApplicable(f"no {TOKENS} in the run")
     judged, found = False, []
