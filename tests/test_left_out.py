@@ -134,10 +134,3 @@ def test_quiet_settings_do_not_hide_what_was_silenced() -> None:
     assert "silenced: TS-DOC-010 once in cluster.yaml" in invoke("--format", "concise").stdout
     Path("trainspec.toml").unlink()
     assert invoke("--format", "concise", "--quiet").stdout == ""
-
-
-def test_options_that_leave_nothing_to_judge_are_refused() -> None:
-    put("")
-    result = invoke("--select", "TS-CLU-010", "--ignore", "CLU")
-    assert result.exit_code == 2
-    assert "--select, --profile and --ignore leave no requirement to judge" in result.stderr

@@ -58,7 +58,7 @@ def test_names_of_bundles_and_trees_are_found(tmp_path: Path) -> None:
     bundle(tmp_path / "tf", "ckpt-1", training(1))
     keys = [{"key": "b", "key_type": 2}, {"key": "c", "key_type": 2}]
     leaf = {"key_metadata": keys, "value_metadata": {"value_type": "jax.Array", "skip_deserialize": False}}
-    tree = {"tree_metadata": {"('b', 'c')": leaf}, "use_zarr3": True}
+    tree = {"tree_metadata": {"('b', 'c')": leaf}, "use_zarr3": False}
     lines = ['_CHECKPOINT_METADATA  json {"commit_timestamp_nsecs": 1}', f"d/_METADATA  json {json.dumps(tree)}"]
     build(tmp_path / "orbax" / "60", "\n".join([*lines, "d/d/0a1b  text x"]))
     store(tmp_path / "orbax" / "60" / "d")

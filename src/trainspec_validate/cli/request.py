@@ -14,7 +14,6 @@ from trainspec_validate.checking.selection import (
     UnknownRequirementError,
     renamed,
     resolve,
-    taken_by,
 )
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.settings import UNCOVERED, UNJUDGED
@@ -115,7 +114,4 @@ def selection_of(request: Request, index: Index | None = None) -> Selection:
     if unread:
         message = f"{unread[0]} cannot be ignored: it reports a file that was not read; fix or remove the file"
         raise click.BadParameter(message, param_hint="'--ignore'")
-    selection = Selection(request.profile, words["select"], words["ignore"])
-    if not taken_by(selection, index):
-        raise click.UsageError("--select, --profile and --ignore leave no requirement to judge; drop one of them")
-    return selection
+    return Selection(request.profile, words["select"], words["ignore"])
