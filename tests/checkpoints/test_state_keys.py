@@ -60,7 +60,7 @@ def test_names_of_bundles_and_trees_are_found(tmp_path: Path) -> None:
     leaf = {"key_metadata": keys, "value_metadata": {"value_type": "jax.Array", "skip_deserialize": False}}
     tree = {"tree_metadata": {"('b', 'c')": leaf}, "use_zarr3": False}
     lines = ['_CHECKPOINT_METADATA  json {"commit_timestamp_nsecs": 1}', f"d/_METADATA  json {json.dumps(tree)}"]
-    build(tmp_path / "orbax" / "60", "\n".join([*lines, "d/d/0a1b  text x"]))
+    build(tmp_path / "orbax" / "60", "\n".join([*lines, "d/d/0a1b  text xxxxxx"]))
     store(tmp_path / "orbax" / "60" / "d")
     assert absent(tmp_path / "tf", "optimizer/_variables/*", "save_counter") == []
     assert absent(tmp_path / "orbax", "b.c") == []
