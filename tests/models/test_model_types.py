@@ -19,7 +19,9 @@ found = plan(ClusterProfile.load("cluster.yaml"), "llama3-8b", num_ranks=8)
 training: TrainingPlan = TrainingPlan.from_record(found.jobs[0].plan)
 training.metadata = Metadata(name="a", labels={"team": "b"})
 report: Report = training.check({"kind": "ClusterProfile"}, "policy.yaml")
-validate([training, found.jobs[0].policy, b"".decode()])
+policy = found.jobs[0].policy
+assert policy is not None  # a plan that offloads has none
+validate([training, policy, b"".decode()])
 judge_run("run", training)
 Waivers(waivers=[]), Start(num_ranks=2)
 """
