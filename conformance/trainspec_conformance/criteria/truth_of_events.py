@@ -89,7 +89,10 @@ def _durations(view: View, phase: str = "total") -> Iterator[tuple[int, float]]:
 
 @check("faults-as-seen")
 def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
-    """Each fault that the suite injected is reported, and no other fault; each attempt starts and ends."""
+    """Each fault that the suite injected is reported, and no other fault; each attempt starts and ends.
+
+    A recovery that the stack reports as failed is no complete one.
+    """
     injected = len(case.trial.injections())
     found = told.events(case.trial, "train.fault.detected")
     if len(found) != injected:
@@ -101,7 +104,8 @@ def faults_as_seen(case: Case, criterion: Criterion) -> Iterator[Problem]:
     if {record.attempt for _, record in starts} != wanted:
         told_of = sorted(record.attempt for _, record in starts)
         yield Problem(f"attempts {told_of} start in the stream, {sorted(wanted)} trained", _entries(starts))
-    ended = told.events(case.trial, "train.recovery.end")
+    ends = told.events(case.trial, "train.recovery.end")
+    ended = [(entry, record) for entry, record in ends if record.attributes.get("train.recovery.outcome") != "failed"]
     if injected and len(ended) != injected:
         yield Problem(
             f"{counted(len(ended), 'recovery', 'are')} reported as complete, wanted {injected}", _entries(ended)

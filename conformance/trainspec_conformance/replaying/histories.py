@@ -14,7 +14,6 @@ from trainspec_conformance.replaying.incidents import FAULTS, Incident, own_repo
 from trainspec_validate.documents.types.trace import Decision, FaultSeen, Restore, StepDone
 from trainspec_validate.documents.types.trace import Save as SaveRecord
 from trainspec_validate.telemetry.checks._attributes import word
-from trainspec_validate.telemetry.checks._episodes import OUTCOME
 from trainspec_validate.telemetry.checks._restarts import NOTHING, PEERS
 from trainspec_validate.telemetry.checks._saves import Save
 from trainspec_validate.telemetry.view.run_view import AttemptSpan, PlacedEvent
@@ -258,12 +257,18 @@ def _events(facts: Facts, incident: Incident) -> Iterator[Entry]:
     for event in incident.reports:
         yield _streamed(facts, event)
     for event in facts.run.events_named(*_EVENTS):
-        is_end = event.name == _EVENTS[1]
-        is_left_out = is_end and (event.record.a.get("train.fault.id") not in named or word(event, OUTCOME) == "failed")
-        if event.attempt in numbers and not is_left_out:
+        is_of_another = event.name == _EVENTS[1] and event.record.a.get("train.fault.id") not in named
+        if event.attempt in numbers and not is_of_another:
             yield _streamed(facts, event)
 
 
 def _streamed(facts: Facts, event: PlacedEvent) -> Entry:
-    record = Streamed(kind="event", name=event.name, attempt=event.attempt, time_us=event.time_us, step=event.step)
+    record = Streamed(
+        kind="event",
+        name=event.name,
+        attempt=event.attempt,
+        time_us=event.time_us,
+        step=event.step,
+        attributes=event.record.a,
+    )
     return facts.entry_of(event, record)
