@@ -57,7 +57,8 @@ def read(text: str) -> Facts:
         message = f"is cut off: {lacking or gpus[-1].name} lacks counts, or the last one digits"
         raise ForeignFormatError(message, help="copy the whole output")
     devices = [{"name": gpu.name, "faults": _faults(gpu)} for gpu in gpus[:_MAX_DEVICES]]
-    return {"devices": devices, "unread": [f"{gpu.name}: {one}" for gpu in gpus for one in gpu.unread[:_MAX_BLOCKS]]}
+    unread = [f"{gpu.name}: {one}" for gpu in gpus for one in gpu.unread[:_MAX_BLOCKS]]
+    return {"devices": devices, "unread": unread, "stated": ["memory errors"], "num_stated": len(gpus)}
 
 
 def _take(gpu: _Gpu, head: str, name: str, value: str) -> None:

@@ -68,6 +68,8 @@ TOOLS = (
     Tool("rocm-smi.txt", "rocm-smi --showproductname --showmeminfo vram --showmaxpower"),
     Tool("amd-smi.txt", "amd-smi static"),
     Tool("amd-smi-ecc.txt", "amd-smi metric --ecc --ecc-blocks"),
+    Tool("amd-smi-state.txt", "amd-smi metric --pcie --throttle"),
+    Tool("amd-smi-xgmi.txt", "amd-smi xgmi --link-status"),
     Tool("tpu-info.txt", "tpu-info"),
     Tool("ibstat.txt", "ibstat"),
     Tool("ibv_devinfo.txt", "ibv_devinfo"),

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from trainspec_validate.interop import (
     amd_errors,
+    amd_state,
     gpu_diagnostics,
     gpu_report,
     link_blocks,
     link_counters,
     machine_benchmarks,
+    xgmi_links,
 )
 from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.gpu_report import Facts
@@ -290,6 +292,8 @@ _TOOLS: tuple[tuple[Callable[[str], bool], Callable[[str], Facts]], ...] = (
     (lambda text: bool(link_blocks.HEAD.search(text)), _nvlink),
     (lambda text: bool(link_blocks.HEAD.search(text)), _counters),
     (amd_errors.is_metric, amd_errors.read),
+    (amd_state.is_metric, amd_state.read),
+    (xgmi_links.is_table, xgmi_links.read),
     (lambda text: bool(_CA.search(text) or _HCA.search(text)), _ports),
     (gpu_diagnostics.is_table, gpu_diagnostics.read),
     (has_table, _benchmarks),

@@ -83,6 +83,8 @@ class _Node:
     """Files whose list of accelerators does not show each of them once, each with the reason."""
     stated: set[str] = field(default_factory=set)
     """What of `PARTS` a report states of its accelerators."""
+    num_stated: int = 1 << 20
+    """Accelerators that the report with the fewest has."""
     odd_rates: set[tuple[str, int]] = field(default_factory=set)
     """Devices and ports whose stated rate is none that a port can run at."""
     ran: set[str] = field(default_factory=set)
@@ -274,6 +276,7 @@ def _take(node: _Node, name: str, content: bytes) -> bool:
         _merge(node, facts)
         _take_open(node, name, facts.get("open_counts", ()), facts.get("unread", ()))
         node.stated.update(facts.get("stated", ()))
+        node.num_stated = min(facts.get("num_stated", node.num_stated), node.num_stated)
         node.odd_rates.update(facts.get("odd_rates", ()))
         node.ran.update(facts.get("ran", ()))
         if links := facts.get("counted_links"):
@@ -451,10 +454,10 @@ def _not_stated(data: Mapping[str, Any], observed: Iterable[Facts], nodes: Itera
     absent = {
         words: [str(one["name"]) for one, _ in answered if key not in one] for words, (key, _) in _ASPECTS.items()
     }
+    stated = {node.name: node.stated for one, node in answered if node.num_stated >= one.get("num_accelerators", 0)}
     for part in PARTS:
-        names = [node.name for _, node in answered if node.stated and part not in node.stated]
-        absent[f"{part} of accelerators"] = names
-    absent[_STATE] = [node.name for _, node in answered if not node.stated]
+        absent[f"{part} of accelerators"] = [name for name, parts in stated.items() if parts and part not in parts]
+    absent[_STATE] = [node.name for _, node in answered if not stated.get(node.name)]
     for one, _ in answered:
         for words in open_facts(data, one):
             absent.setdefault(words, []).append(str(one["name"]))

@@ -56,6 +56,7 @@ _FAULTS = {
     "nvlink:recovery": "the link lost its connection and recovered; reseat the board, and run its diagnostics",
     "nvlink:recovery-failed": "the link did not recover; reset the GPU, and exchange the board where it stays so",
     "ras:uncorrectable": "errors that the GPU could not correct since its driver was loaded; reset it, and test it",
+    "throttle:prochot": "the board slows the GPU down; look at its power supply and its cooling",
     "driver:unknown-error": "the driver cannot read values of the GPU",
     "driver:gpu-is-lost": "the GPU does not answer the driver",
     "pcie:fatal": "a fatal error of its PCIe link; reseat it, and compare settings of the firmware",
