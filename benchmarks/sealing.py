@@ -2,9 +2,10 @@
 
 Run with `python benchmarks/sealing.py`; `--short` keeps to seconds. The loop computes in Python, so that the thread
 that hashes competes with it for the interpreter: the worst case. With `--torch` it trains a network on one thread of
-the processor. Saves with and without a seal take turns in one process, so that a machine that drifts drifts for both.
-Where others use the machine, the processor time of the thread that trains says more than the wall clock, and the load
-average is printed. Nothing is asserted, but a seal that fails ends the run.
+the processor, and with `--busy` another program works on each core, so that hashing has none for itself. Steps while a
+seal runs and as many without take turns: a seal is so small that a machine that drifts drifts for both. Medians are of
+the differences of neighbors. Where others use the machine, the processor time of the thread that trains says more than
+the wall clock, and the load average is printed. Nothing is asserted, but a seal that fails ends the run.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import functools
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,26 +34,32 @@ from trainspec_record.checkpoints import Seal, seal_in_background  # noqa: E402
 Step = Callable[[], object]
 NUM_FILES = 4
 MOST_SECONDS = 600
+LEAST_PAIRS = 3
+NORMAL = 1.4826
+"""Standard deviation of a normal distribution, by its median absolute deviation."""
 
 
 @dataclass
 class Save:
-    """Times of one save."""
+    """Times of one save, in which training waits."""
 
     stall_seconds: float
-    """Time in which training waits: of writing, and of the call that seals."""
+    """Of writing, and of the call that seals."""
     call_seconds: float
     """Of it, the call."""
-    step_seconds: float
-    """Of a step after it; with a seal, while the files are hashed."""
+
+
+@dataclass
+class Steps:
+    """Times of a step: the mean of some in a row."""
+
+    wall_seconds: float
     busy_seconds: float
-    """Of it, the processor time of the thread that trains."""
-    num_steps: int
-    seal: Seal | None = None
+    """Processor time of the thread that trains."""
 
 
-def save(folder: Path, content: bytes, *, is_sealed: bool) -> tuple[float, float, Seal | None]:
-    """Write a checkpoint, and seal it or not; the seconds that this took, and the call that seals."""
+def save(folder: Path, content: bytes, *, is_sealed: bool) -> Save:
+    """Write a checkpoint, and seal it or not."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     begin = time.perf_counter()
@@ -60,7 +69,16 @@ def save(folder: Path, content: bytes, *, is_sealed: bool) -> tuple[float, float
     written = time.perf_counter()
     seal = seal_in_background(folder) if is_sealed else None
     end = time.perf_counter()
-    return end - begin, end - written, seal
+    if seal is not None:
+        done(seal)
+    return Save(end - begin, end - written)
+
+
+def done(seal: Seal) -> Seal:
+    """A seal, once its manifest is written."""
+    if not seal.wait(MOST_SECONDS):
+        raise RuntimeError(seal.problem or f"the seal takes more than {MOST_SECONDS} s")
+    return seal
 
 
 def torch_step() -> Step:
@@ -82,57 +100,88 @@ def torch_step() -> Step:
     return step
 
 
-def sealed(folder: Path, content: bytes, step: Step) -> Save:
-    """Save with a seal, and train on until it is done."""
-    stall, call, seal = save(folder, content, is_sealed=True)
-    assert seal is not None
-    begin, busy, num_steps = time.perf_counter(), time.thread_time(), 0
-    while num_steps == 0 or not (seal.manifest or seal.problem):
+def trained(step: Step, num_steps: int, seal: Seal | None = None) -> tuple[Steps, int]:
+    """Train on for some steps, or until a seal is done; the times of a step, and how many there were."""
+    begin, busy, count = time.perf_counter(), time.thread_time(), 0
+    while count < num_steps or not (seal is None or seal.manifest or seal.problem):
         step()
-        num_steps += 1
+        count += 1
         if time.perf_counter() - begin > MOST_SECONDS:
-            raise TimeoutError(f"the seal takes more than {MOST_SECONDS} s")
-    taken, busy = time.perf_counter() - begin, time.thread_time() - busy
-    if not seal.wait(MOST_SECONDS):
-        raise RuntimeError(seal.problem)
-    return Save(stall, call, taken / num_steps, busy / num_steps, num_steps, seal)
+            raise TimeoutError(f"a seal, or its steps, take more than {MOST_SECONDS} s")
+    wall, busy = time.perf_counter() - begin, time.thread_time() - busy
+    return Steps(wall / count, busy / count), count
 
 
-def plain(folder: Path, content: bytes, step: Step, num_steps: int) -> Save:
-    """Save without a seal, and train on for as many steps."""
-    stall, call, _ = save(folder, content, is_sealed=False)
-    begin, busy = time.perf_counter(), time.thread_time()
-    for _ in range(num_steps):
-        step()
-    taken, busy = time.perf_counter() - begin, time.thread_time() - busy
-    return Save(stall, call, taken / num_steps, busy / num_steps, num_steps)
+def step_pairs(folder: Path, step: Step, seconds: float) -> tuple[list[tuple[Steps, Steps]], list[Seal]]:
+    """Steps while a checkpoint is hashed, each with as many without next to them, for some seconds."""
+    end, num_steps = time.monotonic() + seconds, 1
+    pairs: list[tuple[Steps, Steps]] = []
+    seals: list[Seal] = []
+    while time.monotonic() < end or len(pairs) < LEAST_PAIRS:
+        before = None if len(pairs) % 2 else trained(step, num_steps)[0]  # each goes first in turn
+        seals.append(seal_in_background(folder))
+        with_it, num_steps = trained(step, 1, seals[-1])
+        done(seals[-1])
+        pairs.append((with_it, before or trained(step, num_steps)[0]))
+    return pairs, seals
 
 
 def shares(with_it: Sequence[float], without: Sequence[float]) -> str:
-    """The median of the differences of pairs in percent, with its standard error."""
+    """The median of the differences of pairs in percent, with its standard error from the absolute deviations."""
     found = [100 * (one / other - 1) for one, other in zip(with_it, without, strict=True)]
-    error = 1.2533 * statistics.stdev(found) / len(found) ** 0.5
-    return f"{statistics.median(found):+.2f} % +- {error:.2f} %"
+    middle = statistics.median(found)
+    error = 1.2533 * NORMAL * statistics.median(abs(one - middle) for one in found) / len(found) ** 0.5
+    return f"{middle:+.2f} % +- {error:.2f} %"
 
 
-def report(pairs: Sequence[tuple[Save, Save]], num_bytes: int) -> None:
-    """Print what seals cost."""
-    gigabytes = num_bytes / 1e9
-    print(f"{gigabytes:.2f} GB in {NUM_FILES} files, {len(pairs)} pairs with and without a seal in turn; medians")
-    for title, values in (
-        ("stall of a save", [(one.stall_seconds, other.stall_seconds) for one, other in pairs]),
-        ("step while it is hashed", [(one.step_seconds, other.step_seconds) for one, other in pairs]),
-        ("processor time of a step", [(one.busy_seconds, other.busy_seconds) for one, other in pairs]),
-    ):
-        with_it, without = zip(*values, strict=True)
-        times = " ms without, ".join(f"{statistics.median(column) * 1e3:9.2f}" for column in (without, with_it))
-        print(f"  {title:<25} {times} ms with it, {shares(with_it, without)}")
+def row(title: str, with_it: Sequence[float], without: Sequence[float]) -> str:
+    """One line: medians without and with a seal, and their difference."""
+    times = " ms without, ".join(f"{statistics.median(column) * 1e3:9.2f}" for column in (without, with_it))
+    return f"  {title:<25} {times} ms with it, {shares(with_it, without)}"
+
+
+@contextmanager
+def others(number: int) -> Iterator[None]:
+    """So many other programs that compute without a pause."""
+    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+
+
+def report_stall(folder: Path, num_rounds: int, num_bytes: int) -> None:
+    """Print what seals cost of the stall of a save."""
+    content = os.urandom(num_bytes // NUM_FILES)
+    pairs = []
+    for number in range(num_rounds):
+        before = save(folder, content, is_sealed=False) if number % 2 else None
+        one = save(folder, content, is_sealed=True)
+        pairs.append((one, before or save(folder, content, is_sealed=False)))
+    print(f"{num_bytes / 1e9:.2f} GB in {NUM_FILES} files, {num_rounds} pairs with and without a seal in turn; medians")
+    print(
+        row("stall of a save", *zip(*((one.stall_seconds, other.stall_seconds) for one, other in pairs), strict=True))
+    )
     calls = [one.call_seconds * 1e6 for one, _ in pairs]
     print(f"  the call that seals takes {statistics.median(calls):.0f} us, at most {max(calls):.0f} us, of the stall")
-    extra = [(one.busy_seconds - other.busy_seconds) * one.num_steps for one, other in pairs]
-    print(f"  a seal takes {statistics.median(extra) * 1e3:.0f} processor ms of training in all, while it is hashed")
-    each = [one.seal.processor_seconds / gigabytes for one, _ in pairs if one.seal is not None]
-    print(f"  hashing takes {statistics.median(each):.2f} processor s/GB, at low priority on one core")
+
+
+def report_steps(folder: Path, step: Step, seconds: float, num_bytes: int) -> None:
+    """Print what seals cost of steps while they hash."""
+    save(folder, os.urandom(num_bytes // NUM_FILES), is_sealed=False)
+    pairs, seals = step_pairs(folder, step, seconds)
+    print(
+        f"{num_bytes / 1e6:.1f} MB in {NUM_FILES} files, {len(pairs)} pairs of steps with and without a seal; medians"
+    )
+    walls = zip(*((one.wall_seconds, other.wall_seconds) for one, other in pairs), strict=True)
+    print(row("step while it is hashed", *walls))
+    busy = zip(*((one.busy_seconds, other.busy_seconds) for one, other in pairs), strict=True)
+    print(row("processor time of a step", *busy))
+    each = statistics.median(seal.processor_seconds for seal in seals) / num_bytes
+    rate = num_bytes / statistics.median(seal.seconds for seal in seals)
+    print(f"  hashing takes {each * 1e9:.2f} processor s/GB, {rate / 1e6:.0f} MB/s meanwhile")
 
 
 def main() -> None:
@@ -140,24 +189,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--short", action="store_true", help="fewer and smaller saves")
     parser.add_argument("--torch", action="store_true", help="train a network with PyTorch")
+    parser.add_argument("--busy", action="store_true", help="keep each core busy with another program")
     parser.add_argument("--directory", help="where to write (default: that for temporary files)")
     options = parser.parse_args()
-    num_rounds, num_bytes = (3, 1 << 25) if options.short else (20, 1 << 28)
+    num_rounds, num_bytes, seconds = (3, 1 << 25, 2) if options.short else (20, 1 << 28, 60)
     print(machine.describe("trainspec-validate"))
-    content = os.urandom(num_bytes // NUM_FILES)
     step = torch_step() if options.torch else functools.partial(work, turns_of_a_step())
     print("steps of PyTorch" if options.torch else f"steps of about {STEP_SECONDS * 1e3:.0f} ms in Python")
     print(f"load average {os.getloadavg()[0]:.1f} before")
-    with tempfile.TemporaryDirectory(dir=options.directory) as place:
-        folder = Path(place, "step-1")
-        num_steps = sealed(folder, content, step).num_steps
-        pairs = []
-        for number in range(num_rounds):  # each goes first in turn, for a machine may favour the first or the second
-            before = plain(folder, content, step, num_steps) if number % 2 else None
-            one = sealed(folder, content, step)
-            pairs.append((one, before or plain(folder, content, step, one.num_steps)))
-            num_steps = one.num_steps
-    report(pairs, num_bytes)
+    num_others = (os.cpu_count() or 1) if options.busy else 0
+    with tempfile.TemporaryDirectory(dir=options.directory) as place, others(num_others):
+        if num_others:
+            print(f"{num_others} other programs compute without a pause")
+        else:
+            report_stall(Path(place, "step-1"), num_rounds, num_bytes)
+        report_steps(Path(place, "step-2"), step, seconds, 1 << 25)
     print(f"load average {os.getloadavg()[0]:.1f} after")
 
 

@@ -13,7 +13,6 @@ its name with `.trainspec-manifest.json` at the end. Only `commit` raises into t
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import os
 import re
@@ -22,8 +21,7 @@ import stat
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +30,7 @@ from queue import Full, Queue
 from typing import Any
 
 from trainspec_record._version import __version__
+from trainspec_record.digests import BLOCK_BYTES, NOT_FOLLOWED, Hasher, digest
 from trainspec_record.guard import LOGGER, never_raises, tell_once
 
 MANIFEST = "trainspec-manifest.json"
@@ -39,12 +38,11 @@ MAX_WAITING = 64
 """Checkpoints in the queue; one more is left unsealed, which is logged."""
 EXIT_SECONDS = 60
 """How long the end of a program waits for checkpoints that are being sealed."""
+_SMALL_BYTES = 16_000_000
+"""Of files that are hashed by the thread, in about 15 ms: a process would take longer to start."""
 MAX_FILES = 250_000
 MAX_MANIFEST_BYTES = 100_000_000
-_BLOCK_BYTES = 4 << 20
-_NICENESS = 10
 _IGNORED = frozenset({MANIFEST, "model.sig"})
-_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LEFT = re.compile(r"\.trainspec-[0-9a-f]{16}")
 _START = b'{\n "apiVersion": "trainspec/v1",\n "kind": "CheckpointManifest"'
 _UNFINISHED = re.compile(
@@ -61,6 +59,10 @@ _PROTOCOL = 0x80
 _ENTRIES = (b"/data.pkl", b"/.format_version", b"/byteorder", b"/version")
 """First entries of what `torch.save` writes."""
 _STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?([0-9]{1,12})")
+
+
+_Hash = Callable[[Sequence[Path]], tuple[list[str], float]]
+"""Gives the digests of files, and the seconds that a processor of another process worked."""
 
 
 @dataclass(slots=True)
@@ -82,6 +84,8 @@ class Seal:
     processor_seconds: float = 0.0
     """Time that a processor worked for it."""
     _done: threading.Event = field(default_factory=threading.Event)
+    _claim: threading.Lock = field(default_factory=threading.Lock)
+    """Taken by the thread that is done first, and never waited for."""
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait for its end; whether the manifest was written."""
@@ -90,7 +94,7 @@ class Seal:
 
 
 class _Sealer:
-    """One thread that hashes one file after the other, in one buffer, for the whole process."""
+    """One thread that seals one checkpoint after the other; a process of low priority hashes the files."""
 
     def __init__(self) -> None:
         self.reset()
@@ -100,6 +104,8 @@ class _Sealer:
         self._lock = threading.Lock()
         self._queue: Queue[Seal] = Queue(MAX_WAITING)
         self._thread: threading.Thread | None = None
+        self._open: list[Seal] = []
+        self._hasher = Hasher()
 
     def add(self, one: Seal) -> None:
         """Queue a checkpoint."""
@@ -108,31 +114,55 @@ class _Sealer:
                 self._thread = threading.Thread(target=self._work, name="trainspec-seal", daemon=True)
                 self._thread.start()
                 atexit.register(self._finish)
+            self._open = [*(other for other in self._open if not other._done.is_set()), one]
         try:
             self._queue.put_nowait(one)
         except Full:
             _end(one, f"{MAX_WAITING} checkpoints are waiting already")
 
     def _work(self) -> None:
-        with suppress(OSError, AttributeError):  # Linux: the priority is that of the thread
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-        buffer = memoryview(bytearray(_BLOCK_BYTES))
         while True:
-            one = self._queue.get()
-            begin, worked = time.perf_counter(), time.thread_time()
-            try:
-                one.manifest = _seal(one, buffer)
-            except Exception as error:  # noqa: BLE001, RUF100 - training continues, whatever it is
-                one.problem = f"{type(error).__name__}: {error}"
+            self._complete(self._queue.get(), self._hashed)
+
+    def _hashed(self, paths: Sequence[Path]) -> tuple[list[str], float]:
+        """Digests by the process, and in this thread those of a small checkpoint, and those that it did not give."""
+        if sum(path.lstat().st_size for path in paths) <= _SMALL_BYTES:
+            return _hashed_here(paths)
+        found, seconds = self._hasher.digests(paths)
+        buffer = memoryview(bytearray(BLOCK_BYTES if len(found) < len(paths) else 0))
+        return [*found, *(digest(path, buffer) for path in paths[len(found) :])], seconds
+
+    def _complete(self, one: Seal, hashed: _Hash) -> None:
+        """Seal a checkpoint, unless another thread is faster."""
+        begin, worked, manifest, problem = time.perf_counter(), time.thread_time(), None, ""
+        try:
+            manifest, seconds = _seal(one, hashed)
+            worked -= seconds
+        except Exception as error:  # noqa: BLE001, RUF100 - training continues, whatever it is
+            problem = f"{type(error).__name__}: {error}"
+        if one._claim.acquire(blocking=False):
             one.seconds, one.processor_seconds = time.perf_counter() - begin, time.thread_time() - worked
-            _end(one, one.problem)
-            self._queue.task_done()
+            one.manifest = manifest
+            _end(one, problem)
 
     def _finish(self) -> None:
-        """Give the last checkpoints of a program some time."""
+        """Give the last checkpoints of a program some time, at its own priority: no step waits any more."""
         end = time.monotonic() + EXIT_SECONDS
-        while self._queue.unfinished_tasks and time.monotonic() < end:
-            time.sleep(0.01)
+
+        def in_time() -> None:
+            if time.monotonic() > end:
+                raise TimeoutError(f"it was not hashed {EXIT_SECONDS} s after the end of the program")
+
+        for one in self._open:
+            if not one._done.is_set():
+                self._complete(one, partial(_hashed_here, between=in_time))
+        self._hasher.stop()
+
+
+def _hashed_here(paths: Sequence[Path], between: Callable[[], object] | None = None) -> tuple[list[str], float]:
+    """Digests of files by this thread."""
+    buffer = memoryview(bytearray(BLOCK_BYTES))
+    return [digest(path, buffer, between) for path in paths], 0.0
 
 
 _SEALER = _Sealer()
@@ -170,8 +200,8 @@ def _queue(one: Seal) -> None:
     _SEALER.add(one)
 
 
-def _seal(one: Seal, buffer: memoryview) -> Path:
-    """Hash the files and rename the manifest into place.
+def _seal(one: Seal, hashed: _Hash) -> tuple[Path, float]:
+    """Hash the files and rename the manifest into place; the manifest, and seconds of a processor in another process.
 
     Raises:
         OSError: a file cannot be read, or the manifest cannot be written.
@@ -182,21 +212,21 @@ def _seal(one: Seal, buffer: memoryview) -> Path:
     listed = {one.path.name: one.path.lstat()} if is_file else _listed(root)
     if not listed:
         raise ValueError("there is no file to seal")
-    files = []
-    for name, status in listed.items():
-        digest = one.digests.get(name)
-        if digest is None:
-            digest = _digest(root / name, buffer)
-            one.num_bytes_read += status.st_size
-        elif not re.fullmatch("[0-9a-f]{64}", digest):
+    given = {name: one.digests[name] for name in listed if name in one.digests}
+    for name, text in given.items():
+        if not re.fullmatch("[0-9a-f]{64}", text):
             raise ValueError(f"{name}: the given digest is no SHA-256 in hexadecimal digits")
-        files.append({"path": name, "size_bytes": status.st_size, "sha256": digest})
+    read = [name for name in listed if name not in given]
+    found, seconds = hashed([root / name for name in read]) if read else ([], 0.0)
+    given |= dict(zip(read, found, strict=True))
+    files = [{"path": name, "size_bytes": status.st_size, "sha256": given[name]} for name, status in listed.items()]
     now = {one.path.name: one.path.lstat()} if is_file else _listed(root)
     changed = [name for name in listed.keys() | now.keys() if _identity(listed.get(name)) != _identity(now.get(name))]
     if changed:
         raise ValueError(f"{min(changed)}: the file changed while it was hashed")
+    one.num_bytes_read = sum(listed[name].st_size for name in read)
     text = json.dumps(_manifest(one, files), indent=1, ensure_ascii=False) + "\n"
-    return _written(root, _manifest_path(one.path, is_file=is_file), text)
+    return _written(root, _manifest_path(one.path, is_file=is_file), text), seconds
 
 
 def _identity(status: os.stat_result | None) -> tuple[int, ...]:
@@ -240,7 +270,7 @@ def _is_left(root: Path, name: str) -> bool:
     """Whether a file is the first part of a manifest, under the name that one is written under."""
     if not _LEFT.fullmatch(name):
         return False
-    with os.fdopen(os.open(root / name, _OPEN), "rb") as file:
+    with os.fdopen(os.open(root / name, NOT_FOLLOWED), "rb") as file:
         start = file.read(len(_START))
     return _START.startswith(start)
 
@@ -251,14 +281,6 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _digest(path: Path, buffer: memoryview) -> str:
-    found = hashlib.sha256()
-    with os.fdopen(os.open(path, _OPEN), "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            found.update(buffer[:count])
-    return found.hexdigest()
 
 
 def _manifest(one: Seal, files: list[dict[str, Any]]) -> dict[str, Any]:
@@ -305,7 +327,7 @@ def commit(part: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
         folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
         for part_of in (*names, *folders):
             _synchronise(source / part_of)
-        _seal(Seal(source, {}, int(match[1]) if match else None), memoryview(bytearray(_BLOCK_BYTES)))
+        _seal(Seal(source, {}, int(match[1]) if match else None), _hashed_here)
     except ValueError as error:
         raise OSError(f"{source} was not sealed: {error}") from error
     _synchronise(source)
@@ -317,7 +339,7 @@ def commit(part: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
 
 def _synchronise(path: Path) -> None:
     """Wait until the content of a file, or the entries of a directory, are durable."""
-    descriptor = os.open(path, _OPEN)
+    descriptor = os.open(path, NOT_FOLLOWED)
     try:
         os.fsync(descriptor)
     finally:
@@ -336,7 +358,7 @@ def newest_good(
     formats of files, pointers next to checkpoints and what pickles would run; use it where others can write there. A
     pickle with code is not refused here where its digest agrees: a warning says that pickles were not followed.
     """
-    buffer = memoryview(bytearray(_BLOCK_BYTES))
+    buffer = memoryview(bytearray(BLOCK_BYTES))
     manifests, others = _manifests(Path(directory))
     chosen, least = None, -1
     for step, _, manifest in sorted(manifests, reverse=True, key=lambda one: one[:2]):
@@ -369,7 +391,7 @@ def _note_unread(path: Path, manifest: Path) -> None:
 
 def _begins_as_pickle(path: Path) -> bool:
     """Whether a file begins as a pickle, or as a container of `torch.save`, whatever its name is."""
-    with os.fdopen(os.open(path, _OPEN), "rb") as file:
+    with os.fdopen(os.open(path, NOT_FOLLOWED), "rb") as file:
         start = file.read(_START_BYTES)
     is_container = start.startswith(b"PK\x03\x04") and any(name in start for name in _ENTRIES)
     return is_container or (len(start) > 1 and start[0] == _PROTOCOL and 2 <= start[1] <= 5)
@@ -438,7 +460,7 @@ def _verified(manifest: Path, buffer: memoryview) -> tuple[Path, str]:
             if problem:
                 return path, problem
         for name in wanted:
-            if _digest(manifest.parent / name, buffer) != wanted[name][1]:
+            if digest(manifest.parent / name, buffer) != wanted[name][1]:
                 return path, f"{name}: the content is not what was sealed"
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return path, f"{type(error).__name__}: {error}"
