@@ -316,6 +316,7 @@ PRINTERS: dict[str, str] = {
     "src/trainspec_validate/cli/commands/tables.py": "lays a table out, and hands the text on",
     "src/trainspec_validate/interop/discover/nvml.py": "a process of its own, which the caller reads",
     "record/trainspec_record/printing.py": "the one place of the recorder",
+    "record/trainspec_record/digests.py": "a process of its own, which the recorder reads",
     "conformance/trainspec_conformance/node_commands.py": "a process on a node, whose output is that of a rank",
     "conformance/trainspec_conformance/ask_before_writing.py": "a process that becomes a rank, whose output this is",
     "conformance/trainspec_conformance/summary.py": "lays a table out, and hands the text on",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"  # Keras reads it when it is imported
 import keras
 import numpy as np
 import tensorflow as tf
-from tracing import Rank, read_task
+from tracing import MANIFEST, Rank, read_task
 
 NUM_FEATURES, NUM_HIDDEN = 16, 32
 PREFIX, DATA = "ckpt", ".data-00000-of-00001"
@@ -54,32 +55,60 @@ class Run:
             self._optimizer.build(self._model.trainable_variables)
             self._loss = keras.losses.MeanSquaredError(reduction="none")
         checkpoint = tf.train.Checkpoint(model=self._model, optimizer=self._optimizer)
-        store = Path(rank.checkpoints)
-        found = tf.train.latest_checkpoint(str(store)) if rank.resumes else None
+        self._checkpoint, self._store = checkpoint, Path(rank.checkpoints)
+        place = self._place()
+        found = tf.train.latest_checkpoint(str(place)) if rank.resumes else None
         if found:
             checkpoint.restore(found).assert_existing_objects_matched()
-        kept = {"max_to_keep": self._job["num_kept"], "checkpoint_name": PREFIX}
-        common = tf.train.CheckpointManager(checkpoint, str(store), **kept)
-        own = store / f"workertemp_{rank.rank}"
-        self._manager = tf.train.CheckpointManager(checkpoint, str(own), **kept) if rank.rank else common
+        common = self._manager_of(place)
+        self._manager = self._manager_of(self._store / f"workertemp_{rank.rank}") if rank.rank else common
         self._handler = tf.distribute.experimental.PreemptionCheckpointHandler(
             strategy.cluster_resolver,
             common,  # it restores the newest of its manager, which has to be the same one for each worker
             termination_config=tf.distribute.experimental.TerminationConfig(exit_fn=self._leave, save_fn=self._save),
         )
-        rank.restored(self._step, Path(found).name + DATA if found else None)
+        name = Path(found).name + DATA if found and rank.gate is None else place.name
+        rank.restored(self._step, name if found else None)
+
+    def _place(self) -> Path:
+        """Where the state to resume from is: the store, or behind the gate the directory of one save."""
+        newest = self._rank.gate.newest() if self._rank.gate is not None and self._rank.resumes else None
+        return newest or self._store
+
+    def _manager_of(self, directory: Path) -> tf.train.CheckpointManager:
+        kept = {"max_to_keep": self._job["num_kept"], "checkpoint_name": PREFIX}
+        return tf.train.CheckpointManager(self._checkpoint, str(directory), **kept)
 
     @property
     def _step(self) -> int:
         return int(keras.ops.convert_to_numpy(self._optimizer.iterations))
 
     def _save(self) -> None:
-        name = f"{PREFIX}-{self._step}{DATA}"
+        is_sealed = self._rank.gate is not None and self._rank.rank == 0
+        name = f"{PREFIX}-{self._step}{DATA}" if self._rank.gate is None else f"step-{self._step}"
         if self._rank.rank == 0:
             self._rank.trace.tell("save", checkpoint=name, step=self._step, stage="begin")
         with self._rank.telling_failure(self._step, name):
-            self._manager.save(checkpoint_number=self._step)
+            if is_sealed:
+                self._save_alone(self._store / name)
+            else:
+                self._manager.save(checkpoint_number=self._step)
         self._rank.saved(self._step, name)
+
+    def _save_alone(self, directory: Path) -> None:
+        """Save into a directory of its own, seal it, and delete the oldest: a manifest is of one directory."""
+        from trainspec_record.checkpoints import seal_in_background  # noqa: PLC0415 - with the gate alone
+
+        part = directory.with_name(f".{directory.name}")
+        for left in (part, directory):
+            shutil.rmtree(left, ignore_errors=True)
+        self._manager_of(part).save(checkpoint_number=self._step)
+        part.rename(directory)
+        seal_in_background(directory)
+        kept = sorted(self._store.glob("step-*"), key=lambda one: int(one.name.removeprefix("step-")))
+        for old in kept[: -self._job["num_kept"]]:
+            if (old / MANIFEST).is_file():
+                shutil.rmtree(old)
 
     def _leave(self) -> None:
         self._rank.ended(self._step)

@@ -15,7 +15,7 @@ import torch
 from example import Model, Samples
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig, UserCallback
 from ray.train.torch import TorchTrainer
-from tracing import Rank, Trace, read_task
+from tracing import SEAL_SECONDS, Rank, Trace, read_task
 
 MAX_FAILURES, RATE = 3, 3e-3
 
@@ -67,8 +67,11 @@ class Run:
         self._step = 0
 
     def restore(self) -> None:
-        """Load the checkpoint that Ray names, where it names one."""
+        """Load the checkpoint that Ray names, where it names one; behind the gate the newest that is whole."""
         found = ray.train.get_checkpoint()
+        if self._rank.gate is not None:
+            newest = self._rank.gate.newest() if self._rank.resumes else None
+            found = None if newest is None else Checkpoint.from_directory(newest)
         if found:
             with found.as_directory() as directory:
                 state = torch.load(Path(directory) / "state.pt", weights_only=True)
@@ -107,10 +110,18 @@ class Run:
             checkpoint = None
             if self._rank.rank == 0:
                 torch.save({**state, "random": torch.get_rng_state()}, Path(directory) / "state.pt")
+                self._seal(directory)
                 checkpoint = Checkpoint.from_directory(directory)
             with self._rank.telling_failure(self._step, name):
                 ray.train.report({"step": self._step}, checkpoint=checkpoint, checkpoint_dir_name=name)
         self._rank.saved(self._step, name)
+
+    def _seal(self, directory: str) -> None:
+        """Behind the gate seal a checkpoint before Ray copies it to the store."""
+        if self._rank.gate is not None:
+            from trainspec_record.checkpoints import seal_in_background  # noqa: PLC0415 - with the gate alone
+
+            seal_in_background(directory, step=self._step).wait(SEAL_SECONDS)
 
 
 def loop(settings: dict[str, str]) -> None:
@@ -128,6 +139,8 @@ def main(path: str) -> int:
     os.environ.pop("TRAINSPEC_RUN", None)  # a recorder that is installed beside the stack would make it another one
     directory = tempfile.mkdtemp(prefix="ray-")  # names of sockets may have about a hundred letters
     num_ranks, job, store = task["job"]["num_ranks"], task["job"], Path(task["checkpoint_directory"])
+    if task["resume"] and "RESUME_GATE" in os.environ:  # a step that is saved again would be in its list twice
+        (store / "checkpoint_manager_snapshot.json").unlink(missing_ok=True)
     ray.init(num_cpus=num_ranks + 1, include_dashboard=False, log_to_driver=False, _temp_dir=directory)
     try:
         TorchTrainer(
