@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,3 +45,37 @@ def test_a_requirement_has_one_generator() -> None:
 def test_what_is_no_kind_of_document_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^some_check: run is annotated 'Any', which is no kind of document$"):
         registry(num_given=0).register("TS-A-001")(some_check)
+
+
+UNFINISHED = """
+import shared_by_test
+@shared_by_test.kept.register("TS-A-002")
+def some_check(run):
+    yield _later(run)
+shared_by_test.is_registered.set()
+shared_by_test.may_end.wait(60)
+def _later(run):
+    return f"{run} is judged"
+"""
+
+
+def test_a_module_that_another_thread_imports_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Registry[Check[str], Generator]("unfinished_checks", (), Check, num_given=1)
+    shared = SimpleNamespace(kept=kept, is_registered=threading.Event(), may_end=threading.Event())
+    (tmp_path / "unfinished_checks").mkdir()
+    (tmp_path / "unfinished_checks" / "__init__.py").write_text("")
+    (tmp_path / "unfinished_checks" / "slow.py").write_text(UNFINISHED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(sys.modules, "shared_by_test", shared)
+
+    def judged() -> list[str]:
+        return [line for check in kept.of([("slow", "TS-A-002")]) for line in check.function("run")]
+
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(judged)
+        assert shared.is_registered.wait(60)
+        second = threads.submit(judged)
+        threading.Timer(0.2, shared.may_end.set).start()
+        assert [first.result(), second.result()] == [["run is judged"]] * 2
+    for name in ("unfinished_checks.slow", "unfinished_checks"):
+        del sys.modules[name]

@@ -38,7 +38,9 @@ def drawn_job(job: TestJob, seed: int) -> TestJob:
 
 
 def changed_job(job: TestJob, start: Start, chance: random.Random) -> TestJob:
-    """The job of one start, with another seed or learning rate where the scenario asks for that."""
+    """The job of one start, with another accumulation, seed or learning rate where the scenario asks for that."""
+    if start.accumulation_steps:
+        job = msgspec.structs.replace(job, accumulation_steps=start.accumulation_steps)
     if start.another_seed:
         job = msgspec.structs.replace(job, seed=job.seed + chance.randrange(1, MOST_SEED))
     if start.another_learning_rate:

@@ -115,10 +115,13 @@ class Registry(Generic[Kept, Function]):
         return tuple((name, self._kinds[kind]) for name, kind in found[self._num_given :])
 
     def of(self, wanted: Iterable[tuple[str, str]]) -> Iterator[Kept]:
-        """Checks that these modules register under these ids; imports no other module, since start-up pays for each."""
+        """Checks that these modules register under these ids; imports no other module, since start-up pays for each.
+
+        A module that another thread is still importing has registered checks whose names are not all defined yet, so
+        that each is imported, which waits for that thread.
+        """
         for module, requirement in wanted:
-            if requirement not in self._kept:
-                importlib.import_module(f"{self._package}.{module}")
+            importlib.import_module(f"{self._package}.{module}")
             yield self._kept[requirement]
 
     def every(self) -> Mapping[str, Kept]:

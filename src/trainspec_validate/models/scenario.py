@@ -30,6 +30,8 @@ class Start(_Act):
     """Whether it has to continue from a checkpoint."""
     num_ranks: Count | None = None
     """Another number of processes than the job's."""
+    accumulation_steps: Count | None = None
+    """Another number of micro-batches of a rank than the job's."""
     another_seed: bool = False
     """Whether the task has another seed than the baseline run, drawn for this start."""
     another_learning_rate: bool = False
