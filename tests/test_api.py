@@ -163,3 +163,30 @@ def test_the_process_of_the_caller_is_left_alone(tmp_path: Path) -> None:
     arguments = [str(BASE), str(root / "examples" / "broken" / "job.jsonl"), str(tmp_path)]
     done = subprocess.run([sys.executable, "-c", SETTINGS, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+AT_ONCE = """
+import sys, threading, traceback
+from concurrent.futures import ThreadPoolExecutor
+
+sys.setswitchinterval(1e-4)
+from trainspec_validate import validate
+
+files, barrier = sys.argv[1:], threading.Barrier(8, timeout=60)
+
+def judged(_):
+    barrier.wait()
+    return [[str(finding) for finding in validate([file]).findings] for file in files]
+
+with ThreadPoolExecutor(8) as threads:
+    first, *others = threads.map(judged, range(8))
+sys.exit(f"{first} differs from {others}" if any(other != first for other in others) else 0)
+"""
+
+
+def test_threads_that_validate_first_at_once_get_equal_findings() -> None:
+    """Types and checks are loaded at their first use, which was a crash where two threads met it."""
+    examples = BASE.parents[2] / "examples"
+    files = [*sorted((examples / "broken").glob("*.yaml")), examples / "broken" / "job.jsonl"]
+    done = subprocess.run([sys.executable, "-c", AT_ONCE, *files], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

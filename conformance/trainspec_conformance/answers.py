@@ -11,6 +11,7 @@ from trainspec_conformance.arrays import Array, unpacked
 from trainspec_conformance.criteria import CannotJudgeError, Case
 from trainspec_conformance.records import Entry, Probed
 from trainspec_validate.documents.types.scenario import Criterion
+from trainspec_validate.system.structs import converted
 
 Value = TypeVar("Value")
 
@@ -55,7 +56,7 @@ class Answer:
             CannotJudgeError: it is not there, or of another type.
         """
         try:
-            return msgspec.convert(self.value(key), kind)
+            return converted(self.value(key), kind)
         except (msgspec.ValidationError, RecursionError) as error:
             raise CannotJudgeError(f"{key} of the answer: {error}") from error
 

@@ -13,6 +13,7 @@ from trainspec_conformance.records import Act, Entry, Malformed, Streamed, Suite
 from trainspec_validate.cli.terminal import paused_collector
 from trainspec_validate.documents.types.trace import StepDone, TraceRecord
 from trainspec_validate.system.budget import Count, Limit, OverLimitError
+from trainspec_validate.system.structs import described
 
 MAX_LINE_BYTES = 16_000_000
 MAX_TRACE_BYTES = 100_000_000
@@ -27,8 +28,8 @@ HISTORY_VALUE_BYTES = Limit(_HISTORY, 600_000_000, "bytes of values in memory")
 _FULL = 0.9
 _ENTRY_BYTES, _ITEM_BYTES, _KEY_BYTES, _OBJECT_BYTES, _ID_BYTES = 500, 64, 100, 232, 36
 """Memory of an entry without its texts and lists, and of what these hold, at most."""
-_TRACE = msgspec.json.Decoder(TraceRecord)
-_ENTRY = msgspec.json.Decoder(Entry)
+_TRACE = msgspec.json.Decoder(described(TraceRecord))
+_ENTRY = msgspec.json.Decoder(described(Entry))
 
 
 class Size:

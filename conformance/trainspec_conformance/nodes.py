@@ -28,6 +28,7 @@ from trainspec_validate.interop.collect import NODE_NAME, named, variables, word
 from trainspec_validate.model.units import counted
 from trainspec_validate.system import threads
 from trainspec_validate.system.boundary import InputError, words_of
+from trainspec_validate.system.structs import converted
 
 START_SECONDS = 60.0
 """Longest wait until an agent has begun: a step of Slurm may wait for another one."""
@@ -127,7 +128,7 @@ class Node:
         source = json.dumps(files).encode()
         with self._turn:
             self._write(b"%08d" % len(source) + source + f"{self._word}\n".encode())
-            self.about = msgspec.convert(self._answer(START_SECONDS), Described)
+            self.about = converted(self._answer(START_SECONDS), Described)
 
     def _words(self, *command: str) -> tuple[str, ...]:
         """A command, in the form that the way passes on."""

@@ -15,6 +15,7 @@ from trainspec_conformance.records import Ended, Entry
 from trainspec_conformance.trial import HISTORY, Setting
 from trainspec_validate.documents.types.conformance import StackDescriptor, Task
 from trainspec_validate.system.atomic import write_atomically
+from trainspec_validate.system.structs import decoded
 
 UNFINISHED = "unfinished.json"
 MAX_BYTES = 1_000_000
@@ -71,7 +72,7 @@ def read_unfinished(out: Path) -> Unfinished:
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path}: it has more than {MAX_BYTES:,} bytes")
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Unfinished)
+        return decoded(path.read_bytes(), Unfinished)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
@@ -110,6 +111,6 @@ def _is_of(setting: Setting) -> bool:
     path = setting.directory / "task-0.json"
     if not path.exists():  # it asks a probe alone
         return True
-    told, wanted = msgspec.json.decode(path.read_bytes(), type=Task).job, setting.scenario.job
+    told, wanted = decoded(path.read_bytes(), Task).job, setting.scenario.job
     chosen = {"num_ranks": wanted.num_ranks, "seed": wanted.seed, "learning_rate_factor": wanted.learning_rate_factor}
     return msgspec.structs.replace(told, **chosen) == wanted  # a start may have others than its scenario

@@ -20,6 +20,7 @@ from trainspec_validate.checkpoints.limits import KEY_BYTES
 from trainspec_validate.checkpoints.opening import UnreadableError, read_small
 from trainspec_validate.system.boundary import OutOfMemoryError
 from trainspec_validate.system.process import memory_of_the_machine
+from trainspec_validate.system.structs import converted
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -110,7 +111,7 @@ def envelope_of(data: Mapping[str, Any]) -> Envelope:
         SignatureError: they are none, or it is not of a statement.
     """
     try:
-        found = msgspec.convert(data, Envelope)
+        found = converted(data, Envelope)
     except msgspec.ValidationError as error:
         raise SignatureError(f"the signature is no DSSE envelope: {mismatch_words(error)}") from error
     found.check()

@@ -33,6 +33,7 @@ from trainspec_validate.checkpoints.opening import UnreadableError, read_json, r
 from trainspec_validate.checkpoints.view import MANIFEST_NAME, SIGNATURE_NAME, Checkpoint
 from trainspec_validate.system.atomic import write_atomically
 from trainspec_validate.system.process import memory_of_the_machine
+from trainspec_validate.system.structs import converted
 
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _PREDICATE = "https://model_signing/signature/v1.0"
@@ -83,8 +84,8 @@ def read(checkpoint: Checkpoint) -> Signature:
     try:
         with memory_of_the_machine():
             content = read_small(checkpoint.root / SIGNATURE_NAME)
-            found = msgspec.convert(read_json(content, is_strict=True), _Bundle).dsse_envelope
-            statement = msgspec.convert(read_json(found.payload, is_strict=True), _Statement)
+            found = converted(read_json(content, is_strict=True), _Bundle).dsse_envelope
+            statement = converted(read_json(found.payload, is_strict=True), _Statement)
     except UnreadableError as error:
         raise SignatureError(f"the signature {error}") from error
     except msgspec.ValidationError as error:

@@ -22,6 +22,7 @@ from trainspec_validate.pipeline.files import SUFFIXES
 from trainspec_validate.pipeline.foreign import HELD, has_our_keys, has_our_kind, why_foreign
 from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import open_regular
+from trainspec_validate.system.structs import decoded
 
 _PIECE_BYTES: Final = 65_536
 _START_BYTES: Final = 262_144
@@ -344,7 +345,7 @@ def _has_kind_at_top(content: bytes) -> bool:
     if not content.lstrip().startswith(b"{"):
         return bool(_KIND_AT_TOP.search(content))
     try:
-        kind = memoryview(msgspec.json.decode(content, type=_Top).kind)
+        kind = memoryview(decoded(content, _Top).kind)
         return bytes(kind[:1]) == b'"' and msgspec.json.decode(kind) in KINDS
     except (ValueError, RecursionError):
         return True

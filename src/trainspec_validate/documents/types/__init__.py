@@ -25,6 +25,7 @@ from trainspec_validate.documents.types.plan import TrainingPlan
 from trainspec_validate.documents.types.scenario import Scenario
 from trainspec_validate.documents.types.user_rules import UserRules
 from trainspec_validate.documents.types.waivers import Waiver, Waivers
+from trainspec_validate.system.structs import converted
 
 API_VERSION = "trainspec/v1"
 
@@ -110,11 +111,11 @@ def _converted(model: type[Part], kind: str, data: Any) -> Part:
     if not _says(kind, data):
         raise msgspec.ValidationError(f"Object missing required field `kind` with the value {kind}")
     try:
-        return msgspec.convert(data, model)
+        return converted(data, model)
     except msgspec.ValidationError:
         # JSON Schema counts 8.0 as an integer, the converter does not: give it 8 before giving up.
         # https://json-schema.org/draft/2020-12/json-schema-core#section-4.2.3
-        return msgspec.convert(integral_floats_as_int(data), model)
+        return converted(integral_floats_as_int(data), model)
 
 
 def plain(record: Record) -> dict[str, Any]:
@@ -129,7 +130,7 @@ def part(model: type[Part], data: Any) -> Part:
     Raises:
         msgspec.ValidationError: the value does not satisfy the schema of the part.
     """
-    return msgspec.convert(data, model)
+    return converted(data, model)
 
 
 def changed(record: Part, **changes: Any) -> Part:
@@ -139,7 +140,7 @@ def changed(record: Part, **changes: Any) -> Part:
 
 def read_waiver(data: Any) -> Waiver:
     """Turn one entry of a waiver file that satisfies the published schema into its typed form."""
-    return msgspec.convert(data, Waiver)
+    return converted(data, Waiver)
 
 
 def read_manifest(data: Any) -> CheckpointManifest:
@@ -160,7 +161,7 @@ def read_plain(kind: str, data: Any) -> Document | None:
     if not _says(kind, data) or _holds_null_or_line_end(data):
         return None
     try:
-        return msgspec.convert(data, KINDS[kind])
+        return converted(data, KINDS[kind])
     except msgspec.ValidationError:
         return None
 

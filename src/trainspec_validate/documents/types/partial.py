@@ -15,6 +15,7 @@ from typing import Annotated, Any, NoReturn, Union, get_args, get_origin, get_ty
 import msgspec
 
 from trainspec_validate.documents.types.base import Metadata, Record, Reference
+from trainspec_validate.system.structs import converted
 
 Pointer = tuple[str | int, ...]
 
@@ -75,7 +76,7 @@ class _Reader:
         if place in self.above:
             return self._parts(model, value, place)
         try:
-            return msgspec.convert(value, model)
+            return converted(value, model)
         except msgspec.ValidationError:
             return self._parts(model, value, place)
 
@@ -89,7 +90,7 @@ class _Reader:
         if get_origin(inner) is dict and isinstance(value, Mapping):
             item = get_args(inner)[1]
             return {key: self._entry(item, entry, (*place, key)) for key, entry in value.items()}
-        return msgspec.convert(value, model)
+        return converted(value, model)
 
     def _entry(self, model: Any, value: Any, place: Pointer) -> Any:
         return Unknown(self.path, place) if value is None else self.build(model, value, place)

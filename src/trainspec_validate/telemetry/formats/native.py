@@ -12,6 +12,7 @@ import msgspec
 
 from trainspec_validate.documents.types.stream import Event, Head, Sample, StreamRecord
 from trainspec_validate.system.budget import Limit
+from trainspec_validate.system.structs import converted, described
 from trainspec_validate.telemetry.formats.items import Found, Refusal, RefusalCode
 from trainspec_validate.telemetry.formats.source import MAX_RECORD_BYTES, SourceError, cut_off
 from trainspec_validate.telemetry.formats.transcript import ORIGIN, Transcript
@@ -23,7 +24,7 @@ _MOST_DIGITS = 300
 _KINDS = {"head": "Head", "m": "Sample", "e": "Event"}
 _SUSPECT = re.compile(rb'null|"[ \t\r\n]+:|\\|\d{300}')
 """Where the typed reader may take what the schema refuses: nulls, hidden duplicates, escapes, huge numbers."""
-_DECODER = msgspec.json.Decoder(StreamRecord)
+_DECODER = msgspec.json.Decoder(described(StreamRecord))
 _WHOLE = frozenset(
     {
         *("time_us", "seq", "step", "att", "rank", "start_us", "observed_us", "severity", "world_size"),
@@ -162,7 +163,7 @@ def _judged(data: Any) -> StreamRecord | Refusal:
     if error is not None:
         return _schema_fault(error, data)
     try:
-        found: StreamRecord = msgspec.convert(_with_whole_numbers(data), _TYPES[kind])
+        found: StreamRecord = converted(_with_whole_numbers(data), _TYPES[kind])
     except (msgspec.ValidationError, OverflowError) as problem:
         return Refusal(str(problem).replace("$", "record"), "see the schema of records")
     return found

@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from trainspec_validate.system.structs import described
+
 Thing = TypeVar("Thing")
 NUM_IN_BLOCK = 1_000
 _HELD_BYTES = 32_000_000
@@ -39,7 +41,7 @@ class Blocks(Generic[Thing]):
         self._kind = kind
         self._file: Any = tempfile.SpooledTemporaryFile(max_size=_HELD_BYTES)  # noqa: SIM115 - closed with the object
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(list[kind]).decode
+        self._decode = msgspec.msgpack.Decoder(described(list[kind])).decode
         self._end = 0
 
     def put(self, things: list[Thing], first: Any = None, last: Any = None) -> Block:
