@@ -74,7 +74,7 @@ def measures_scaled() -> None:
 
 @mutant("averages-of-averages", "TS-CNF-204", "Averages the means of its ranks, however many targets each has.",
         also={"TS-CNF-127": LAYOUT, "TS-CNF-205": LAYOUT, "TS-CNF-207": "ranks have unequal shares there",
-              **dict.fromkeys(("TS-CNF-311", "TS-CNF-314"), "ranks have unequal shares there"),
+              "TS-CNF-311": "ranks have unequal shares there",
               "TS-CNF-316": "a loss is made larger by the weight of its targets there"})  # fmt: skip
 def averages_of_averages() -> None:
     gradients = PlainBackend.gradients
