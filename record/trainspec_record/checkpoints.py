@@ -30,7 +30,7 @@ from queue import Full, Queue
 from typing import Any
 
 from trainspec_record._version import __version__
-from trainspec_record.digests import BLOCK_BYTES, NOT_FOLLOWED, Hasher, digest
+from trainspec_record.digests import BLOCK_BYTES, NOT_FOLLOWED, Hash, Hasher, digest
 from trainspec_record.guard import LOGGER, never_raises, tell_once
 
 MANIFEST = "trainspec-manifest.json"
@@ -61,10 +61,6 @@ _ENTRIES = (b"/data.pkl", b"/.format_version", b"/byteorder", b"/version")
 _STEP = re.compile(r"(?:(?:checkpoint|step|global_step|iter)[-_]?)?([0-9]{1,12})")
 
 
-_Hash = Callable[[Sequence[Path]], tuple[list[str], float]]
-"""Gives the digests of files, and the seconds that a processor of another process worked."""
-
-
 @dataclass(slots=True)
 class Seal:
     """A checkpoint that is being sealed."""
@@ -82,13 +78,17 @@ class Seal:
     seconds: float = 0.0
     """Time from the begin of the hashing to the end."""
     processor_seconds: float = 0.0
-    """Time that a processor worked for it."""
+    """Time that a processor worked for it, without that of a process that was ended early."""
     _done: threading.Event = field(default_factory=threading.Event)
     _claim: threading.Lock = field(default_factory=threading.Lock)
     """Taken by the thread that is done first, and never waited for."""
+    _is_awaited: bool = False
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait for its end; whether the manifest was written."""
+        """Wait for its end, with hashing at the priority of the program; whether the manifest was written."""
+        if timeout_seconds != 0 and not self._done.is_set():
+            self._is_awaited = True
+            _SEALER.stop_if_urgent()
         self._done.wait(timeout_seconds)
         return self.manifest is not None
 
@@ -115,6 +115,7 @@ class _Sealer:
                 self._thread.start()
                 atexit.register(self._finish)
             self._open = [*(other for other in self._open if not other._done.is_set()), one]
+            self.stop_if_urgent()
         try:
             self._queue.put_nowait(one)
         except Full:
@@ -124,15 +125,24 @@ class _Sealer:
         while True:
             self._complete(self._queue.get(), self._hashed)
 
+    def stop_if_urgent(self) -> None:
+        """Let the thread hash what is left where training waits for it, or the next save has come before its end."""
+        if self._is_urgent():
+            self._hasher.stop()
+
+    def _is_urgent(self) -> bool:
+        left = [one for one in self._open if not one._done.is_set()]
+        return len(left) > 1 or any(one._is_awaited for one in left)
+
     def _hashed(self, paths: Sequence[Path]) -> tuple[list[str], float]:
         """Digests by the process, and in this thread those of a small checkpoint, and those that it did not give."""
-        if sum(path.lstat().st_size for path in paths) <= _SMALL_BYTES:
+        if self._is_urgent() or sum(path.lstat().st_size for path in paths) <= _SMALL_BYTES:
             return _hashed_here(paths)
-        found, seconds = self._hasher.digests(paths)
+        found, seconds = self._hasher.digests(paths, is_urgent=self._is_urgent)
         buffer = memoryview(bytearray(BLOCK_BYTES if len(found) < len(paths) else 0))
         return [*found, *(digest(path, buffer) for path in paths[len(found) :])], seconds
 
-    def _complete(self, one: Seal, hashed: _Hash) -> None:
+    def _complete(self, one: Seal, hashed: Hash) -> None:
         """Seal a checkpoint, unless another thread is faster."""
         begin, worked, manifest, problem = time.perf_counter(), time.thread_time(), None, ""
         try:
@@ -200,7 +210,7 @@ def _queue(one: Seal) -> None:
     _SEALER.add(one)
 
 
-def _seal(one: Seal, hashed: _Hash) -> tuple[Path, float]:
+def _seal(one: Seal, hashed: Hash) -> tuple[Path, float]:
     """Hash the files and rename the manifest into place; the manifest, and seconds of a processor in another process.
 
     Raises:

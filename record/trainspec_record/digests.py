@@ -18,6 +18,8 @@ from pathlib import Path
 BLOCK_BYTES = 4 << 20
 NOT_FOLLOWED = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _NICENESS = 19
+Hash = Callable[[Sequence[Path]], tuple[list[str], float]]
+"""Gives the digests of files, and the seconds that a processor of another process worked."""
 
 
 def digest(path: str | os.PathLike[str], buffer: memoryview, between: Callable[[], object] | None = None) -> str:
@@ -41,16 +43,18 @@ class Hasher:
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
 
-    def digests(self, paths: Sequence[Path]) -> tuple[list[str], float]:
+    def digests(self, paths: Sequence[Path], is_urgent: Callable[[], bool] = bool) -> tuple[list[str], float]:
         """SHA-256 of the first files, up to one that cannot be read, and the seconds that a processor worked.
 
-        There are none where no process can be started. The process gets the number of bytes and not their end, which
-        a fork of this program could hold open.
+        There are none where no process can be started, and where they are urgent once it has started. The process gets
+        the number of bytes and not their end, which a fork of this program could hold open.
         """
         found: list[str] = []
         names = b"\0".join(os.fsencode(path.absolute()) for path in paths)
         with contextlib.suppress(OSError, ValueError), self._started() as child:
             self._child = child
+            if is_urgent():  # a stop before now had no process to end
+                child.kill()
             if child.stdin is not None and child.stdout is not None:
                 child.stdin.write(b"%d\n%s" % (len(names), names))
                 child.stdin.flush()

@@ -86,7 +86,7 @@ STUCK = """
 import sys, time
 from pathlib import Path
 from trainspec_record import digests
-digests.Hasher.digests = lambda self, paths: time.sleep(3600)
+digests.Hasher.digests = lambda self, paths, **_: time.sleep(3600)
 from trainspec_record import checkpoints
 from trainspec_record.checkpoints import seal_in_background
 checkpoints._SMALL_BYTES = 0
@@ -128,10 +128,53 @@ def test_the_process_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
 
 def test_a_small_checkpoint_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Sequence[Path]] = []
-    monkeypatch.setattr(Hasher, "digests", lambda _, paths: (started.append(paths) or [], 0.0))
+    monkeypatch.setattr(Hasher, "digests", lambda _, paths, **_more: (started.append(paths) or [], 0.0))
     for step, size in enumerate((checkpoints._SMALL_BYTES, checkpoints._SMALL_BYTES + 1)):
         folder = tmp_path / f"step-{step}"
         folder.mkdir()
         (folder / "state.pt").write_bytes(bytes(size))
-        assert seal_in_background(folder).wait(SECONDS)
+        seal = seal_in_background(folder)
+        assert eventually(lambda seal=seal: seal.manifest is not None)  # type: ignore[misc]
     assert started == [[tmp_path / "step-1" / "state.pt"]]
+
+
+@pytest.fixture
+def may_start(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """A process that never answers, so that only the thread can hash: events of its request and of its start."""
+    asked, starts = threading.Event(), threading.Event()
+
+    def stuck() -> subprocess.Popen[bytes]:
+        asked.set()
+        starts.wait(SECONDS)
+        command = [sys.executable, "-c", "import time; time.sleep(3600)"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(Hasher, "_started", staticmethod(stuck))
+    monkeypatch.setattr(checkpoints, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(checkpoints._SEALER._hasher, "_child", None)
+    return asked, starts
+
+
+def saved(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "state.pt").write_bytes(b"x")
+    return folder
+
+
+@pytest.mark.parametrize("is_started", [True, False], ids=["during", "before"])
+@pytest.mark.parametrize("has_next", [True, False], ids=["next save", "wait"])
+def test_training_and_the_next_save_wait_for_no_process_of_low_priority(
+    tmp_path: Path, may_start: tuple[threading.Event, threading.Event], is_started: bool, has_next: bool
+) -> None:
+    asked, starts = may_start
+    seals = [seal_in_background(saved(tmp_path / "step-1"))]
+    assert asked.wait(SECONDS)
+    if is_started:
+        starts.set()
+        assert eventually(lambda: checkpoints._SEALER._hasher._child is not None)
+    else:
+        threading.Timer(0.2, starts.set).start()
+    if has_next:
+        seals.append(seal_in_background(saved(tmp_path / "step-2")))
+        assert eventually(lambda: seals[0].manifest is not None)
+    assert seals[-1].wait(SECONDS)
