@@ -293,6 +293,28 @@ def test_a_profile_with_errors_is_refused_unless_forced(here: Path) -> None:
     assert run("cluster.yaml", *QUICK, "--force", where=here).exit_code == 0
 
 
+def test_a_plan_with_errors_gives_no_model_unless_forced(here: Path) -> None:
+    text = (CLUSTERS.parent / "plans" / "torchtitan-llama3-8b.yaml").read_text(encoding="utf-8")
+    wrong = re.sub(r"(?m)^  num_attention_heads: .*", "  num_attention_heads: 31", text)
+    assert wrong != text
+    (here / "plan.yaml").write_text(re.sub(r"(?m)^cluster: .*\n", "", wrong), encoding="utf-8")
+    asked = ("cluster.yaml", "--model", "plan.yaml", "--num-ranks", "8", "--max-pipeline", "1", "--top", "1")
+    *findings, last = failure(run(*asked, where=here)).splitlines()
+    assert findings
+    assert all(re.match(r"plan\.yaml:\d+:\d+: TS-[A-Z]{3}-\d{3}: ", found) for found in findings)
+    assert f"plan.yaml: {len(findings)} error" in last
+    assert last.endswith("see: trainspec-validate plan.yaml, or continue with --force")
+    assert run(*asked, "--force", where=here).exit_code == 0
+
+
+def test_many_errors_of_a_document_are_shown_in_part(here: Path) -> None:
+    path = here / "cluster.yaml"
+    path.write_text(path.read_text() + "".join(f"unknown_{place}: 1\n" for place in range(12)), encoding="utf-8")
+    *findings, last = failure(run("cluster.yaml", *QUICK, where=here)).splitlines()
+    assert len(findings) == 10
+    assert last.startswith("cluster.yaml: 12 errors, and no ClusterProfile can be read; see: ")
+
+
 def test_a_job_that_fits_with_offload_alone_has_no_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("cluster.yaml", "--model", "llama3-70b", "--num-ranks", "8", "--context", "1", "--pipeline", "1")
     result = run(*asked, "--output", "run", where=here)
@@ -325,7 +347,9 @@ def test_exit_status_of_wrong_use(here: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_what_holds_no_profile_is_told_without_false_advice(here: Path) -> None:
     (here / "torn.yaml").write_text("apiVersion: trainspec/v1\nkind: ClusterProfile\nnum_nodes: 2\n", encoding="utf-8")
     told = failure(run("torn.yaml", *QUICK, where=here))
-    assert told == "torn.yaml: 1 error, and no ClusterProfile can be read; see: trainspec-validate torn.yaml"
+    finding, last = told.splitlines()
+    assert finding.startswith("torn.yaml:1:1: TS-DOC-006: ")
+    assert last == "torn.yaml: 1 error, and no ClusterProfile can be read; see: trainspec-validate torn.yaml"
     forced = failure(run("torn.yaml", *QUICK, "--force", where=here))
     assert forced == told
     assert run("cluster.yaml", *QUICK, "--output", "run", where=here).exit_code == 0

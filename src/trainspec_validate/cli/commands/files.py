@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,16 +12,20 @@ import click
 from trainspec_validate.cli import terminal
 from trainspec_validate.cli.terminal import Failure
 from trainspec_validate.documents.types import Document
-from trainspec_validate.model.finding import Severity
+from trainspec_validate.model.finding import Finding, Severity
 from trainspec_validate.system.atomic import new_file, refuse_link, refuse_unwritable, write_all
 from trainspec_validate.system.boundary import InputError, reason_of
 
 _OUTPUTS = {"output", "plot", "directory"}
 """Parameters of commands that name what is written."""
+_MOST_SHOWN = 10
+"""Errors of a document that is refused, before the rest is counted."""
 
 
-def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
+def document(path: str, kind: str, *, allow_errors: bool = False, unread: Collection[str] = ()) -> Document:
     """The document of a kind in a file that the validator finds no errors in.
+
+    Errors below the top keys `unread`, which the command replaces, do not count.
 
     Raises:
         Failure: the file cannot be read, is of another kind, lacks what the kind needs, or has errors that are not
@@ -35,11 +39,12 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     except InputError as error:
         raise Failure.of(error) from error
     path = Path(path).as_posix()
-    errors = [found for found in report.at_or_above(Severity.ERROR) if found.path == path]
+    every = (found for found in report.at_or_above(Severity.ERROR) if found.path == path)
+    errors = [found for found in every if not (found.pointer and found.pointer[0] in unread)]
     found = f"{len(errors)} error{'s' if len(errors) > 1 else ''}"
     kinds = [entry.kind for entry in report.documents if entry.path == path and entry.kind]
     if kind in kinds and errors and not allow_errors:
-        raise Failure(f"{path}: {found}; see: trainspec-validate {path}, or continue with --force")
+        raise Failure(*_shown(errors), f"{path}: {found}; see: trainspec-validate {path}, or continue with --force")
     for entry in report.documents:
         if entry.path == path and entry.kind == kind:
             try:
@@ -53,7 +58,19 @@ def document(path: str, kind: str, *, allow_errors: bool = False) -> Document:
     if kinds:
         raise Failure(f"{path}: a {kind} is wanted, this is a {kinds[0]}")
     why = f"{found}, and no {kind} can be read; " if errors else f"this is no {kind} that can be read; "
-    raise Failure(f"{path}: {why}see: trainspec-validate {path}")
+    raise Failure(*_shown(errors), f"{path}: {why}see: trainspec-validate {path}")
+
+
+def _shown(errors: Sequence[Finding]) -> list[str]:
+    """A line on each of the first errors of a document."""
+    from trainspec_validate.report.places import position  # noqa: PLC0415 - `--help` goes without
+
+    first = errors[:_MOST_SHOWN]
+    return [f"{position(found.path, found.span, found.pointer)}: {_words(found)}" for found in first]
+
+
+def _words(found: Finding) -> str:
+    return f"{found.requirement}: {found.message}{f' ({found.help})' if found.help else ''}"
 
 
 def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
@@ -68,9 +85,7 @@ def errors_of(texts: Mapping[str, str], *given: str) -> list[str]:
         report = validate([*given, *paths])
     names = {path.as_posix(): path.name for path in paths}
     return [
-        f"{names[found.path]}: {found.requirement}: {found.message}{f' ({found.help})' if found.help else ''}"
-        for found in report.at_or_above(Severity.ERROR)
-        if found.path in names
+        f"{names[found.path]}: {_words(found)}" for found in report.at_or_above(Severity.ERROR) if found.path in names
     ]
 
 

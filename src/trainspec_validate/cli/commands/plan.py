@@ -169,7 +169,7 @@ def _search(cluster: str, model: str, options: dict[str, Any]) -> None:
     wishes = Wishes(reserve_bytes=options["reserve_bytes"], constraints=constraints, **wished)
     _refuse_early(options)
     profile = files.document(cluster, "ClusterProfile", allow_errors=options["force"])
-    trained, adapters = _model(model)
+    trained, adapters = _model(model, force=options["force"])
     bar = terminal.Bar(wanted=True, doing="comparing")
     try:
         found = planned(profile, trained, wishes, adapters, max(options["top"], options["picked"]), bar)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def _reference(asked: Any, cluster: str, target: Path) -> str:
     return f"{{file: {as_text(back)}, name: {name}}}"
 
 
-def _model(word: str) -> Any:
+def _model(word: str, *, force: bool) -> Any:
     from trainspec_validate.cli.commands import files  # noqa: PLC0415
     from trainspec_validate.documents.types import part  # noqa: PLC0415
     from trainspec_validate.documents.types.model import Model  # noqa: PLC0415
@@ -261,7 +261,8 @@ def _model(word: str) -> Any:
 
     if Path(word).suffix in {".yaml", ".yml", ".json"}:
         try:
-            return model_of(files.document(word, "TrainingPlan", allow_errors=True))  # type: ignore[arg-type]
+            plan: Any = files.document(word, "TrainingPlan", allow_errors=force, unread={"cluster"})
+            return model_of(plan)
         except Impossible as error:
             raise Failure(f"{word}: {error}") from error
     known = pick(word, models(), "model", "`trainspec catalog --models`")
