@@ -40,6 +40,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
         "checkpoints.envelope",
         "checkpoints.signature",
         "pipeline.claims",
+        "system.structs",
     ),
     "cryptography": ("checkpoints.envelope",),
     "pyarrow": ("telemetry.formats.parquet", "telemetry.user_rules.tables"),
