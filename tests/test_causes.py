@@ -23,7 +23,7 @@ UNCOVERED = {
     "clu_nodes": 1,
     "clu_measurements": 1,
     "mem": 1,
-    "mem_forecast": 2,
+    "mem_forecast": 1,
     "mem_optimizer": 1,
     "mem_peak": 1,
     "nrg": 1,

@@ -197,6 +197,17 @@ def test_job_size(findings: Findings, verdict: Verdicts) -> None:
     assert verdict("TS-CKP-009", plan={"node_group": "elsewhere"}) is Verdict.NOT_RUN
 
 
+def test_a_cluster_that_is_too_small_is_not_blamed_on_the_policy(tmp_path, findings: Findings) -> None:
+    select = ("TS-CKP-009", "TS-PAR-002")
+    small = {"num_nodes": 8, "num_accelerators": 64, "node_groups": [{"name": "compute", "num_nodes": 8}]}
+    unstated = findings(cluster=small, checkpoint={"job": {"num_nodes": None}}, select=select)
+    assert {requirement for requirement, _ in unstated} == {"TS-PAR-002"}
+    half = {"parallelism": {"num_accelerators": 64, "data": 2}}
+    findings(plan=half, checkpoint={"job": None}, select=select)
+    [found] = validate([tmp_path], Selection(select=select)).findings
+    assert found.message.startswith("without num_nodes, the policy counts the cluster's 16 nodes, but the plan's 64")
+
+
 def test_several_ranks_on_one_accelerator(findings: Findings) -> None:
     cluster = {"node_groups": [{"name": "compute", "accelerator": {"num_ranks_per_accelerator": 2}}]}
     job = {"num_nodes": 8, "min_num_nodes": 8}

@@ -9,7 +9,7 @@ import pytest
 from predicted_documents import EXAMPLES, checkpoint, cluster, places, plan, violations
 
 from trainspec_validate.performance.derived.cluster import capacity_bytes
-from trainspec_validate.rules import NotApplicable, Uncovered, Unresolved
+from trainspec_validate.rules import NotApplicable, Unresolved
 
 UNSTATED = {"predicted_peak_bytes": None, "peak_view": None}
 POLICY = ("memory", "activation_policy")
@@ -52,9 +52,12 @@ def test_the_change_that_is_named_does_fit() -> None:
     assert places("TS-MEM-020", plan(micro(8, "full")), cluster()) == []
 
 
-def test_a_plan_that_fits_by_the_lean_reading_alone_is_not_covered() -> None:
-    with pytest.raises(Uncovered, match=r"is predicted to need 128.1 GB of the 85.52 GB of a rank, and 66.04 GB if"):
+def test_a_plan_that_fits_by_the_lean_reading_alone_is_not_judged() -> None:
+    words = r"is predicted to need 128.1 GB of the 85.52 GB of a rank, and 66.04 GB if"
+    with pytest.raises(Unresolved, match=words) as raised:
         violations("TS-MEM-020", plan(micro(4, "selective")), cluster())
+    assert raised.value.cause == "absent"
+    assert raised.value.help == "measure one step, and state predicted_peak_bytes"
 
 
 def test_inputs_of_layers_on_the_host_are_counted_with_recomputation() -> None:
@@ -297,7 +300,7 @@ LLAMA_405B = {
 def test_a_published_job_without_checkpointing_is_no_finding(stated: float | None) -> None:
     nodes = {"num_nodes": 2048, "num_accelerators": 16384}
     group = {"name": "compute", "num_nodes": 2048, "accelerator": {"memory_bytes": stated}}
-    with pytest.raises(Uncovered, match=r"is predicted to need 91.03 GB of the 85.52 GB of a rank, and 81.28 GB if"):
+    with pytest.raises(Unresolved, match=r"is predicted to need 91.03 GB of the 85.52 GB of a rank, and 81.28 GB if"):
         violations("TS-MEM-020", plan(LLAMA_405B), cluster({**nodes, "node_groups": [group]}))
 
 

@@ -315,4 +315,18 @@ def test_context_ranks_are_not_called_data_ranks(tmp_path, findings) -> None:
     }
     assert findings(plan=plan, select=("TS-PRC-007",))
     said = [f.message for f in validate([tmp_path], Selection(select=("TS-PRC-007",))).findings]
-    assert all("on 2 context ranks are summed" in message for message in said)
+    assert said == [
+        "gradients of 8 micro-batches are added in bf16",
+        "gradients, sums of 8 micro-batches each, of 2 context ranks are added in bf16",
+    ]
+
+
+def test_a_narrow_reduction_does_not_make_the_accumulation_narrow(tmp_path, findings) -> None:
+    plan = {
+        **precision(accumulation="fp32", reduction="bf16"),
+        "parallelism": {"data": 8, "num_accelerators": 64, "tensor": 8, "pipeline": 1},
+        "batch": {"global_sequences": 128, "micro_sequences": 1, "accumulation_steps": 16},
+    }
+    assert findings(plan=plan, select=("TS-PRC-007",)) == {("TS-PRC-007", "precision.reduction")}
+    [said] = [f.message for f in validate([tmp_path], Selection(select=("TS-PRC-007",))).findings]
+    assert said == "gradients, sums of 16 micro-batches each, of 8 data ranks are added in bf16"

@@ -359,7 +359,7 @@ def test_published_oversubscription(findings: Findings) -> None:
     ("leaf", "spine", "place"),
     [
         (2, 16, None),
-        (2, 8, None),
+        (2, 8, 1),
         (3, 16, None),
         (3, 8, 1),
         (8, 4, 1),
@@ -373,6 +373,22 @@ def test_published_oversubscription(findings: Findings) -> None:
 def test_groups_nest(findings: Findings, leaf: int, spine: int | None, place: int | None) -> None:
     found = of(findings(cluster=tiers({"group_num_nodes": leaf}, {"group_num_nodes": spine})), "TS-TOP-014")
     assert found == (set() if place is None else {f"{BACKEND}.tiers.{place}.group_num_nodes"})
+
+
+@pytest.mark.parametrize(
+    ("spine", "expected"),
+    [
+        ({"group_num_nodes": 8, "num_up_ports": 0}, Verdict.FAIL),
+        ({"group_num_nodes": 8, "num_up_ports": None}, Verdict.NOT_RUN),
+        ({"group_num_nodes": 8, "num_up_ports": 4}, Verdict.PASS),
+        ({"group_num_nodes": 8, "num_up_ports": None, "oversubscription": 2}, Verdict.PASS),
+        ({"group_num_nodes": 16, "num_up_ports": 0}, Verdict.PASS),
+    ],
+)
+def test_groups_of_the_last_tier_meet(
+    verdict: Callable[..., Verdict], spine: dict[str, int | None], expected: Verdict
+) -> None:
+    assert verdict("TS-TOP-014", cluster=tiers({"group_num_nodes": 4}, spine)) is expected
 
 
 def test_the_dump_with_missing_uplinks(findings: Findings, verdict: Callable[..., Verdict]) -> None:

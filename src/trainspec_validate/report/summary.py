@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from trainspec_validate.checking.selection import NOT_READ
 from trainspec_validate.model.finding import Report, Severity, SuppressionKind, Verdict
 from trainspec_validate.report import left_out
 from trainspec_validate.report.unjudged import in_summary
@@ -107,6 +108,8 @@ def _found(report: Report) -> str:
     counts = ", ".join(_count(number, severity) for severity, number in severities(report).items() if number)
     files = all_paths(report)
     body = f"{counts}; documents with findings: {len(paths_with_findings(report))} of {len(files)}"
+    if unread := {finding.path for finding in report.findings if finding.requirement in NOT_READ}:
+        body += f", {len(unread)} of them not judged further"
     counted = verdicts(report)
     if counted[Verdict.ERROR]:
         body += f"; {_count(counted[Verdict.ERROR], 'requirement')} {_WORDS[Verdict.ERROR]}"

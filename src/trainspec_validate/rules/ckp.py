@@ -242,14 +242,15 @@ def job_size(checkpoint: CheckpointPolicy, plan: TrainingPlan, cluster: ClusterP
     """The policy counts as many nodes as the plan uses."""
     parts = spanned(plan, cluster) or ((job_group(plan, cluster), plan.parallelism.num_accelerators),)
     wanted = sum(math.ceil(num_ranks / nodes.ranks_per_node) for nodes, num_ranks in parts)
-    if any(num_ranks > nodes.num_ranks for nodes, num_ranks in parts) and len(parts) > 1:
+    stated = checkpoint.job.num_nodes
+    if any(num_ranks > nodes.num_ranks for nodes, num_ranks in parts) and (len(parts) > 1 or not stated):
         raise NotApplicable("the cluster has no room for the ranks of the plan")
     sizes = " and ".join(dict.fromkeys(str(nodes.ranks_per_node) for nodes, _ in parts))
-    stated = checkpoint.job.num_nodes
     ranks = at(plan, "parallelism", "num_accelerators")
     if (stated or cluster.num_nodes) != wanted:
+        whose = "the policy counts" if stated else "without num_nodes, the policy counts the cluster's"
         message = (
-            f"the policy counts {number(stated or cluster.num_nodes)} nodes, but the plan's "
+            f"{whose} {number(stated or cluster.num_nodes)} nodes, but the plan's "
             f"{number(plan.parallelism.num_accelerators)} ranks take {number(wanted)} nodes of {sizes}"
         )
         counted = stated or cluster.num_nodes

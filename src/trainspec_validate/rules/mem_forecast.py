@@ -76,7 +76,7 @@ def _between(plan: TrainingPlan, predicted: Prediction, spare: float, needs: tup
         f"{bytes_(least)} if its code keeps no more than the formulas"
     )
     place = at(plan, "memory", "activation_policy")
-    return Uncovered(place, reason, "measure one step, and state predicted_peak_bytes")
+    return Unresolved(place, reason, "measure one step, and state predicted_peak_bytes")
 
 
 def _smaller(predicted: Prediction, reserve: float) -> str:

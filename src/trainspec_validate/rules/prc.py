@@ -226,12 +226,10 @@ def reduction_format(plan: TrainingPlan) -> Iterator[Violation]:
         return
     for key, kind in sums:
         if kind not in WIDE:
-            yield Violation(
-                at(plan, "precision", key),
-                f"gradients of {steps} micro-batch{'' if steps == 1 else 'es'} on {_replicas(degrees)} are summed in "
-                f"{kind}",
-                "sum in fp32, or state the measured reduction_error",
-            )
+            sums_of = f", sums of {steps} micro-batches each," if steps > 1 else ""
+            terms = f"{sums_of} of {_replicas(degrees)}" if key == "reduction" else f" of {steps} micro-batches"
+            remedy = "sum in fp32, or state the measured reduction_error"
+            yield Violation(at(plan, "precision", key), f"gradients{terms} are added in {kind}", remedy)
 
 
 def _replicas(degrees: Parallelism) -> str:

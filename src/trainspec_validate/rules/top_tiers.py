@@ -27,7 +27,11 @@ RATIO_TOLERANCE = 0.02
 """Published ratios carry two or three digits."""
 
 
-def _tiers(cluster: ClusterProfile, *, trees: bool = False) -> list[tuple[int, Fabric, int, FabricTier]]:
+Row = tuple[int, Fabric, int, FabricTier]
+"""A tier: the index of its fabric, the fabric, the index of the tier, and the tier."""
+
+
+def _tiers(cluster: ClusterProfile, *, trees: bool = False) -> list[Row]:
     found = [
         (index, fabric, level, tier)
         for index, fabric in enumerate(cluster.fabrics)
@@ -334,7 +338,9 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
                 f"{number(size)} nodes are to meet below {tier.name}, whose ports hold {number(most)} NICs",
                 f"at most {number(most)} nodes can meet there",
             )
-    if not judged:
+    parted = _parted(cluster, found, totals)
+    yield from parted
+    if not judged and not parted:
         index, fabric, level, _ = require(
             [row for row in found if attached_compute(cluster, row[1])], "no compute NIC names the fabric"
         )[0]
@@ -342,6 +348,30 @@ def tier_groups(cluster: ClusterProfile) -> Iterator[Violation]:
         if not absent:
             raise NotApplicable("no group has a group below it")
         raise Unresolved(at(cluster, "fabrics", index, "tiers", level), f"does not state {absent}", f"add {absent}")
+
+
+def _parted(cluster: ClusterProfile, found: Sequence[Row], totals: Sequence[int]) -> list[Violation]:
+    """Last tiers without ports up whose groups do not hold all nodes of the fabric.
+
+    Raises:
+        Unresolved: there are none, but a profile does not say whether such a tier is the last.
+    """
+    parted, unsaid = [], None
+    for index, fabric, level, tier in found:
+        size, total = tier.group_num_nodes or 0, totals[index]
+        if level < len(fabric.tiers) - 1 or size >= total:
+            continue
+        place = at(cluster, "fabrics", index, "tiers", level, "group_num_nodes")
+        groups = f"groups of {number(size)} nodes, of {number(total)}"
+        if tier.num_up_ports == 0:
+            message = f"{groups}, have no path to each other: {tier.name} is the last tier and has no ports up"
+            parted.append(Violation(place, message, f"write {total}, or add the tier above"))
+        elif tier.num_up_ports is None and tier.oversubscription is None:
+            remedy = "add the tier above, or num_up_ports: 0 where there is none"
+            unsaid = unsaid or Unresolved(place, f"does not say whether {groups}, meet above {tier.name}", remedy)
+    if unsaid and not parted:
+        raise unsaid
+    return parted
 
 
 @rule("TS-TOP-027")
