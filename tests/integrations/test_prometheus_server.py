@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -105,6 +106,32 @@ def reads_back(server: Prometheus, folder: Path) -> None:
     (job,) = [sample for sample in found.samples if "train.learning_rate" in sample.m]
     assert [job.m["train.learning_rate"]] == list(told.values()) == [1e-3]
     path = folder / "answer.prom"
+    path.write_text(page)
+    program = Path(sys.executable).parent / "trainspec-validate"
+    done = subprocess.run([program, path], capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr
+    assert "TS-TEL-001" not in done.stdout
+    assert "sound" in done.stdout, done.stdout
+    answers_for_a_time(server, folder)
+
+
+def answers_for_a_time(server: Prometheus, folder: Path) -> None:
+    """Hold what is read of the answer to a range of time against the answer."""
+    now = server.api("query", query="time()")["result"][0]
+    page = server.get("/api/v1/query_range", query=EVERY, start=str(now - 5), end=str(now), step="1").decode()
+    asked = {
+        (round(float(at) * 1e6), float(value))
+        for series in json.loads(page)["data"]["result"]
+        if series["metric"]["__name__"] == "train_learning_rate_ratio"
+        for at, value in series["values"]
+    }
+    found = read_text(page)
+    assert found.heads[0].run == "sound"
+    assert not found.refusals
+    seen = {(one.time_us, one.m["train.learning_rate"]) for one in found.samples if "train.learning_rate" in one.m}
+    assert seen == asked
+    assert len(seen) > 1
+    path = folder / "answer.json"
     path.write_text(page)
     program = Path(sys.executable).parent / "trainspec-validate"
     done = subprocess.run([program, path], capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ from trainspec_record.identity import Identity, identity
 from trainspec_validate.documents.types.stream import StreamRecord
 from trainspec_validate.model.metrics import metrics
 from trainspec_validate.model.metrics.prometheus import prometheus_names
-from trainspec_validate.telemetry.formats.prometheus.reader import Point, parse
+from trainspec_validate.telemetry.formats.prometheus.points import Point, parse
 from trainspec_validate.telemetry.formats.prometheus.write import Snapshot
 
 from .recorded import finish, start

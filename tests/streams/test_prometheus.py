@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import PurePath
+from typing import Any
+
 import pytest
 from reading import read_text
 
 from trainspec_validate.documents.types.stream import HistogramValue
+from trainspec_validate.telemetry.formats.detection import detect
+from trainspec_validate.telemetry.formats.format import FORMATS
 from trainspec_validate.telemetry.formats.items import Refusal
-from trainspec_validate.telemetry.formats.prometheus.reader import Comment, Point, parse
+from trainspec_validate.telemetry.formats.named_runs import run_named
+from trainspec_validate.telemetry.formats.prometheus.points import Comment, Point, parse
 
 DCGM = """# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
 # TYPE DCGM_FI_DEV_GPU_UTIL gauge
@@ -223,3 +230,87 @@ def test_long_lines_are_read_in_linear_time(piece: str) -> None:
     for start in ("up{", "up ", "# TYPE ", 'up{a="'):
         found = parse(start + piece * (1_000_000 // len(piece)))
         assert found is None or isinstance(found, Refusal | Comment)
+
+
+def answer(*series: Any, kind: str = "matrix", **around: Any) -> str:
+    return json.dumps({"status": "success", "data": {"resultType": kind, "result": series}, **around})
+
+
+def series_of(name: str, *values: Any, **labels: str) -> dict[str, Any]:
+    return {"metric": {"__name__": name, **labels}, "values": [list(value) for value in values]}
+
+
+AT = 1_775_721_747.25
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_answer_to_query_range(indent: int | None) -> None:
+    use = series_of("DCGM_FI_DEV_GPU_UTIL", (AT, "50"), (AT + 15, "100"), UUID="GPU-a", Hostname="node-1")
+    steps = series_of("train_step_count_total", (AT, "7"), train_run_id="r-7", train_rank_id="3")
+    text = json.dumps(json.loads(answer(use, steps)), indent=indent)
+    assert detect(text.encode()) is FORMATS["prometheus"]
+    assert run_named(text.encode(), "prometheus", PurePath("answer.json")) == "r-7"
+    found = read_text(text)
+    assert [(one.time_us, one.device, one.rank, one.m) for one in found.samples] == [
+        (int(AT * 1e6), "GPU-a", None, {"hw.gpu.utilization": 0.5}),
+        (int(AT * 1e6) + 15_000_000, "GPU-a", None, {"hw.gpu.utilization": 1.0}),
+        (int(AT * 1e6), None, 3, {"train.step.count": 7.0}),
+    ]
+    assert found.heads[0].run == "r-7"
+    assert not found.refusals
+
+
+def test_an_answer_to_query() -> None:
+    temperature = {"metric": {"__name__": "DCGM_FI_DEV_GPU_TEMP", "UUID": "GPU-a"}, "value": [AT, "32"]}
+    found = read_text(answer(temperature, kind="vector", warnings=["a shard did not answer"]))
+    (sample,) = found.samples
+    assert sample.m == {"hw.temperature{hw.sensor_location=core}": 32.0}
+    assert ("value", "warnings") in found.lost
+
+
+def test_an_answer_says_when_a_device_had_an_error() -> None:
+    values = [(AT, "0"), (AT + 60, "79"), (AT + 120, "79")]
+    found = read_text(answer(series_of("DCGM_FI_DEV_XID_ERRORS", *values, UUID="GPU-a")))
+    (event,) = found.events
+    assert (event.time_us, event.a) == (int(AT * 1e6) + 60_000_000, {"train.fault.vendor_code": "xid:79"})
+    assert ("time", "DCGM_FI_DEV_XID_ERRORS") not in found.lost
+
+
+def test_expressions_and_native_histograms_of_an_answer_are_named() -> None:
+    unnamed = {"metric": {"UUID": "GPU-a"}, "values": [[AT, "1"]]}
+    native = {"metric": {"__name__": "train_step_duration_seconds"}, "histograms": [[AT, {"count": "1"}]]}
+    found = read_text(answer(unnamed, native))
+    assert not found.samples
+    assert {("unknown-name", "__name__"), ("value", "train_step_duration_seconds")} <= set(found.lost)
+
+
+@pytest.mark.parametrize(
+    ("series", "words"),
+    [
+        ([1], "a series has no labels"),
+        ({"metric": {"__name__": 5}, "values": []}, "a series has no labels"),
+        (series_of("train_loss", (-1, "3")), "train_loss holds [-1, '3']"),
+        (series_of("train_loss", (AT, 3)), "which is no time and value"),
+        (series_of("train_loss", (True, "3")), "which is no time and value"),
+        (series_of("train_loss", (1e300, "3")), "which is no time and value"),
+        (series_of("train_loss", (AT, "three")), "which is no time and value"),
+        ({"metric": {"__name__": "train_loss"}, "values": {"a": 1}}, "train_loss holds {'a': 1}"),
+        ({"metric": {"__name__": "train_loss"}, "value": None}, "train_loss holds None"),
+    ],
+)
+def test_what_an_answer_should_not_hold_is_refused(series: Any, words: str) -> None:
+    (refusal,) = read_text(answer(series)).refusals
+    assert words in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"status": "error", "errorType": "bad_data", "error": "no such function"}', "bad_data: no such function"),
+        (answer(series_of("train_loss", (AT, "3")))[:-1], "the document ends before its JSON does"),
+    ],
+)
+def test_an_answer_without_its_values_is_refused(text: str, words: str) -> None:
+    assert detect(text.encode()) is FORMATS["prometheus"]
+    (refusal,) = read_text(text).refusals
+    assert words in refusal.message

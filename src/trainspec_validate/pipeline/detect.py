@@ -43,7 +43,7 @@ _NUMBERED = re.compile(r"\.[0-9]+\.jsonl(?:\.gz|\.zst)?$")
 _STRUCTURED = frozenset(
     {
         *("metric-stream", "parquet", "otlp", "torchtitan", "trainer-state", "slurm-accounting", "kubernetes-list"),
-        *("swift-log", "json-rows"),
+        *("prometheus", "swift-log", "json-rows"),
     }
 )
 """Formats that the form of a whole file shows; of the others one line is enough, which a document may quote."""

@@ -111,6 +111,11 @@ _TRAINER_ENTRY = re.compile(
 """The first entry of a log: what its program calls the values of a step or of an evaluation."""
 _IS_TRACE = _search(r'"log_type_name"\s{0,8}:')
 _IS_EXPOSITION = _search(log_lines.EXPOSITION)
+_IS_ANSWER = _search(
+    r'\A\s{0,64}\{\s{0,64}"status"\s{0,8}:\s{0,8}"'
+    r'(?:success",[^\[]{0,1000}"resultType"\s{0,8}:\s{0,8}"(?:matrix|vector)"|error",\s{0,64}"errorType"\s{0,8}:)'
+)
+"""An answer of the query API of Prometheus, whose first key is `status`."""
 
 
 def _is_native(head: bytes) -> bool:
@@ -190,7 +195,7 @@ def _is_event_file(head: bytes) -> bool:
 
 
 def _is_exposition(head: bytes) -> bool:
-    return not _starts_with_brace(head) and _IS_EXPOSITION(head)
+    return _IS_ANSWER(head) if _starts_with_brace(head) else _IS_EXPOSITION(head)
 
 
 _JOBS_OF_SLURM = _search(r'"jobs"\s{0,8}:\s{0,8}\[\s{0,64}\{')
@@ -250,7 +255,7 @@ _FORMATS = (
         module="kubernetes_list",
     ),
     StreamFormat(
-        *("prometheus", "Prometheus or OpenMetrics text", _is_exposition),
+        *("prometheus", "Prometheus or OpenMetrics text, or answer of the query API", _is_exposition),
         snapshot=True,
         events=frozenset({"train.device.error"}),
         module="prometheus.reader",

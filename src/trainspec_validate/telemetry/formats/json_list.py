@@ -13,13 +13,14 @@ _SIGN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]')
 _MOST_CHARACTERS = 16 * 1024 * 1024
 _BETWEEN = ", \t\r\n"
 _INNER = 2
-"""Depth within a list that a key of the document names."""
+"""Depth within a list that a top key of the document names."""
 
 
 class JsonList:
     """The objects of the list under one of some keys of a document, with the place where each begins."""
 
-    def __init__(self, *keys: str) -> None:
+    def __init__(self, *keys: str, depth: int = _INNER) -> None:
+        self._inner = depth
         self._keys = frozenset(f'"{key}"' for key in keys)
         self._depth = 0
         self._last = ""
@@ -44,13 +45,13 @@ class JsonList:
                 place = self._opened(offset, text, place, sign)
             else:
                 self._depth -= 1
-                if self._is_in_list and self._depth == _INNER:
+                if self._is_in_list and self._depth == self._inner:
                     self._keep(text[place : sign.end()])
                     place = sign.end()
                     whole, self._element = "".join(self._element), []
                     self._size = sum(map(len, self._around))
                     yield self._start, decode(whole, not_finite=True)
-                elif self._is_in_list and self._depth < _INNER:
+                elif self._is_in_list and self._depth < self._inner:
                     yield from self._unfit(offset, text[place : sign.start()])
                     self._is_in_list, place = False, sign.start()
         if self._is_between:
@@ -64,15 +65,15 @@ class JsonList:
     @property
     def _is_between(self) -> bool:
         """Whether the next character is in the list, and in none of its objects."""
-        return self._is_in_list and self._depth == _INNER
+        return self._is_in_list and self._depth == self._inner
 
     def _opened(self, offset: int, text: str, place: int, sign: re.Match[str]) -> int:
         """Take an opening bracket; the place from which the text is not kept yet."""
         self._depth += 1
-        if self._is_in_list and self._depth == _INNER + 1:
+        if self._is_in_list and self._depth == self._inner + 1:
             self._start = offset
             return sign.start()
-        if self._depth == _INNER and sign[0] == "[" and self._last in self._keys and not self._is_in_list:
+        if self._depth == self._inner and sign[0] == "[" and self._last in self._keys and not self._is_in_list:
             self._keep(text[place : sign.end()])
             self._is_in_list = True
             return sign.end()

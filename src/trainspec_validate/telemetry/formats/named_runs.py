@@ -12,7 +12,7 @@ _AT_START = {
         rb'"(?:train|nemo|dl)\.run\.id"\s{0,8},\s{0,8}"value"\s{0,8}:\s{0,8}\{\s{0,8}"stringValue"\s{0,8}:\s{0,8}'
         rb'"([^"\\]{1,200})"'
     ),
-    "prometheus": re.compile(rb'[{,]train_run_id="([^"\\]{1,200})"'),
+    "prometheus": re.compile(rb'[{,]\s{0,64}(?:train_run_id=|"train_run_id"\s{0,8}:\s{0,8})"([^"\\]{1,200})"'),
 }
 _MLFLOW = "mlflow-metric"
 _MLFLOW_RUN = re.compile(r"[0-9a-f]{32}")

@@ -184,9 +184,9 @@ def _prints_losses(format: StreamFormat) -> bool:  # noqa: A002
 
 def _text(raw: bytes, mark: bytes) -> str | Refusal:
     if len(raw) > MAX_LINE_BYTES:
-        return Refusal(
-            f"the line is longer than {MAX_LINE_BYTES // 1024**2} MiB", "write one record on each line", "size"
-        )
+        remedy = "write one record on each line"
+        remedy += ", or break the document into lines, as `jq .` does" if raw.lstrip().startswith(b"{") else ""
+        return Refusal(f"the line is longer than {MAX_LINE_BYTES // 1024**2} MiB", remedy, "size")
     try:
         return raw.decode("utf-8-sig" if raw.startswith(b"\xef\xbb\xbf") else "utf-8")
     except UnicodeDecodeError as error:

@@ -1,9 +1,8 @@
-"""Reads an exposition of Prometheus or OpenMetrics as one snapshot."""
+"""Reads an exposition of Prometheus or OpenMetrics, or an answer of the query API, as one snapshot."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -16,6 +15,7 @@ from trainspec_validate.telemetry.formats import fit, keys
 from trainspec_validate.telemetry.formats.items import Found, Refusal
 from trainspec_validate.telemetry.formats.names import Names
 from trainspec_validate.telemetry.formats.prometheus import device_state
+from trainspec_validate.telemetry.formats.prometheus.points import Answer, Comment, Point, parse
 from trainspec_validate.telemetry.formats.transcript import Transcript
 
 ECOSYSTEMS = ("opentelemetry", "dcgm", "gpud", "amd", "node-exporter", "nccl")
@@ -41,16 +41,6 @@ _OTHER_UNITS = frozenset(
 _MOST_TOLD = 10_000
 _MOST_COUNT = 2**53
 """Whole numbers up to here are exact in a double."""
-_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
-_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*+)"[ \t]*(,|\})')
-_START = re.compile(rf"({_NAME})[ \t]*(\{{)?")
-_REST = re.compile(r"[ \t]*(\S+)(?:[ \t]+([-+]?[0-9][-+.eE0-9]*))?[ \t]*(?:#[ \t].*)?", re.DOTALL)
-_COMMENT = re.compile(rf"#[ \t]+(TYPE|UNIT|HELP)[ \t]+({_NAME})(?:[ \t]+(.*))?", re.DOTALL)
-_ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
-_ESCAPE = re.compile(r"\\.", re.DOTALL)
-_MAX_SECONDS = 100_000_000_000
-"""A time stamp below this many is in seconds, as OpenMetrics has it; above, in the milliseconds of Prometheus."""
-_MOST_STAMP = 1e18
 
 
 @dataclass(slots=True)
@@ -104,12 +94,20 @@ class Reader:
         """Newest value of each series that says what errors a device had."""
         self._errors: list[tuple[int, int, dict[str, str], dict[str, Any]]] = []
         """Place, time, attributes and subject of each such error."""
+        self._answer: Answer | None = None
+        self._num_lines = 0
         self._has_ended = self._is_told = False
         self._told: set[str] = set()
         self._run: str | None = None
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
         """Take the value of a line; values of one subject are one record, at the end."""
+        if self._answer is None and not self._num_lines and text.lstrip().startswith("{"):
+            self._answer = Answer(self._transcript)
+        self._num_lines += 1
+        if self._answer is not None:
+            yield from self._points(self._answer.line(offset, text))
+            return
         found = parse(text)
         if self._has_ended and found is not None and not self._is_told:
             self._is_told = True
@@ -125,6 +123,12 @@ class Reader:
             self._transcript.lose("meaning", "UNIT", message, offset)
         elif isinstance(found, Point) and (problem := self._point(offset, found)):
             yield offset, problem
+
+    def _points(self, found: Iterable[tuple[int, Point | Refusal]]) -> Iterator[Found]:
+        for offset, point in found:
+            problem = point if isinstance(point, Refusal) else self._point(offset, point)
+            if problem:
+                yield offset, problem
 
     def _stated(self, comment: Comment) -> Iterator[Refusal]:
         """Note the TYPE of a metric, of which OpenMetrics leaves the ending of counters out."""
@@ -263,6 +267,8 @@ class Reader:
 
     def end(self) -> Iterator[Found]:
         """The head, and a sample for each subject and moment."""
+        if self._answer is not None:
+            yield from self._points(self._answer.end())
         if not self._subjects and not self._errors:
             return
         times = [identity[0] for identity in self._subjects if identity[0] is not None]
@@ -318,71 +324,3 @@ def _histogram(buckets: Mapping[float, float], sums: Mapping[str, float]) -> His
         return None
     shape: dict[str, Any] = {"bounds": tuple(bounds), "counts": tuple(counts)} if buckets else {}
     return HistogramValue(count=int(total), sum=sums.get("sum", 0.0), **shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One value of one series."""
-
-    name: str
-    labels: Mapping[str, str]
-    value: fit.Number
-    time_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Comment:
-    """Comment on a metric: its TYPE, UNIT or HELP."""
-
-    word: str
-    name: str
-    text: str
-
-
-def parse(text: str) -> Point | Comment | Refusal | None:
-    r"""Content of a line; None for a comment that says nothing and the mark of the end.
-
-    >>> parse('up{job="a\\"b"} 1 1700000000000')
-    Point(name='up', labels={'job': 'a"b'}, value=1.0, time_us=1700000000000000)
-    """
-    text = text.strip(" \t")
-    if text.startswith("#"):
-        comment = _COMMENT.fullmatch(text)
-        return Comment(comment[1], comment[2], comment[3] or "") if comment else None
-    start = _START.match(text)
-    if not start:
-        return Refusal("the line begins with no name of a metric", 'name{label="value"} 1.5', "value")
-    labels, place = (_labels(text, start.end()) if start[2] else ({}, start.end())) or (None, 0)
-    rest = _REST.fullmatch(text, place) if labels is not None else None
-    value = fit.number(rest[1]) if rest else None
-    if labels is None or rest is None or value is None:
-        return Refusal(f"the labels or the value of {start[1][:80]} cannot be read", 'name{label="value"} 1.5', "value")
-    time_us = _time_us(rest[2])
-    if rest[2] and time_us is None:
-        return Refusal(f"the time {rest[2][:40]} is out of range", "milliseconds since 1970, or leave it out", "value")
-    return Point(start[1], labels, value, time_us)
-
-
-def _labels(text: str, place: int) -> tuple[dict[str, str], int] | None:
-    """Labels, and where they end; None where they are no labels."""
-    labels: dict[str, str] = {}
-    if text[place:].lstrip(" \t").startswith("}"):
-        return labels, text.index("}", place) + 1
-    while match := _LABEL.match(text, place):
-        if match[1] in labels:
-            return None
-        labels[match[1]] = _ESCAPE.sub(lambda found: _ESCAPES.get(found[0], found[0]), match[2])
-        place = match.end()
-        if match[3] == "}":
-            return labels, place
-        if text[place:].lstrip(" \t").startswith("}"):
-            return labels, text.index("}", place) + 1
-    return None
-
-
-def _time_us(text: str | None) -> int | None:
-    stamp = fit.number(text) if text else None
-    if not isinstance(stamp, float) or not 0 <= stamp <= _MOST_STAMP:
-        return None
-    as_seconds = fit.time_us(round(stamp * 1_000_000)) if stamp < _MAX_SECONDS else None
-    return fit.time_us(round(stamp * 1_000)) if as_seconds is None else as_seconds
