@@ -38,6 +38,7 @@ def megatron(options: str) -> Fragment:
 
 
 STAGES = "--pipeline-model-parallel-size 4"
+FULL = "--recompute-granularity full"
 MEGATRON = [
     ("--lr-warmup-fraction 0.01", f"{RATE}.warmup_steps", 10),
     ("--lr-warmup-fraction 0.01 --lr-decay-iters 500", f"{RATE}.warmup_steps", 5),
@@ -83,12 +84,41 @@ MEGATRON = [
     ("--group-query-attention --num-query-groups 2", "model.num_key_value_heads", 2),
     ("--multi-latent-attention", "model.attention", "latent"),
     ("--recompute-granularity selective --recompute-modules core_attn", "memory.activation_policy", "selective"),
+    (f"{FULL} --recompute-method uniform --recompute-num-layers 1", "memory.activation_policy", "full"),
+    (f"{FULL} --recompute-method uniform --recompute-num-layers 4", "memory.activation_policy", "full"),
+    (f"{FULL} --recompute-method block --recompute-num-layers 0", "memory.activation_policy", "none"),
+    (f"{FULL} --recompute-method block --recompute-num-layers 16", "memory.activation_policy", "full"),
+    (f"{FULL} --recompute-method block --recompute-num-layers 4 {STAGES}", "memory.activation_policy", "full"),
+    (
+        f"{FULL} --recompute-method block --recompute-num-layers 2 {STAGES} --num-layers-per-virtual-pipeline-stage 2",
+        "memory.activation_policy",
+        "full",
+    ),
+]
+PARTS = [
+    (f"{FULL} --recompute-method block --recompute-num-layers 1", "recompute_num_layers 1, a chunk of a stage has 16"),
+    (f"{FULL} --recompute-method block --recompute-num-layers 3 {STAGES}", "a chunk of a stage has 4"),
+    (f"{FULL} --recompute-method block", "no number is given"),
+    (f"{FULL} --recompute-method block --recompute-num-layers $SOME", "SOME"),
+    (f"{FULL} --recompute-method uniform --recompute-num-layers 16", "all 16 layers of a chunk are recomputed at once"),
+    (
+        f"{FULL} --recompute-method block --recompute-num-layers 4 {STAGES} --num-layers-in-first-pipeline-stage 1",
+        "a chunk of a stage has 5",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("options", "key", "value"), MEGATRON)
 def test_options_of_megatron(options: str, key: str, value: object) -> None:
     assert dotted(megatron(options), key) == value
+
+
+@pytest.mark.parametrize(("options", "words"), PARTS)
+def test_recomputation_of_some_layers_has_no_policy(options: str, words: str) -> None:
+    fragment = megatron(options)
+    assert dotted(fragment, "memory.activation_policy") is None
+    [reason] = [entry.reason for entry in fragment.unknown if entry.pointer == ("memory", "activation_policy")]
+    assert words in reason
 
 
 def test_a_share_of_warm_up_names_the_steps_that_it_is_of() -> None:

@@ -127,6 +127,13 @@ def test_split_points() -> None:
     assert at(fragment, "parallelism", "stage_layers") == [7, 8, 8, 9]
 
 
+@pytest.mark.parametrize(("option", "policy"), [("op", "selective"), ("1", "full"), ("2", None)])
+def test_selective_recomputation_of_whole_layers(option: str, policy: str | None) -> None:
+    fragment = job(f"[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = '{option}'\n")
+    assert at(fragment, "memory", "activation_policy") == policy
+    assert ("memory.activation_policy" in unknown_keys(fragment)) == (policy is None)
+
+
 def test_offload_and_remarks() -> None:
     fragment = job(
         "enable_cpu_offload = true\n[activation_checkpoint]\nmode = 'memory_budget'\n[optimizer]\nlr = 1e-4\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, leave_offload_open, like
+from trainspec_validate.interop.readers._recomputation import policy_of_layers
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
@@ -282,19 +283,21 @@ def _write_memory(draft: Draft, *, logged: bool) -> None:
     if not granularity and draft.word("activations_checkpoint_method"):
         full = True  # in 2021 the method alone asked for it
     selective = granularity == "selective" or draft.flag("recompute_activations") or False
-    policy = "full" if full else "selective" if selective else "none"
+    policy: str | None = "selective" if selective else "none"
     said = granularity or full or selective
     how = "" if said else Default(f"nothing is asked for; the default of {_SOURCE}")
+    if full:
+        policy, how = policy_of_layers(draft)
     if draft.flag("cpu_offloading"):
         policy, how = "offload", "cpu_offloading"
     for reason in draft.reasons("recompute_granularity"):
         draft.lacks(("memory", "activation_policy"), reason)
     if ("memory", "activation_policy") not in draft.unknown:
         draft.put(("memory", "activation_policy"), policy, how)
-    for name in ("recompute_method", "recompute_num_layers", "recompute_modules"):
-        value = draft.look(name)
-        if value is not None and (policy != "none" or not logged):
-            draft.remark(f"{name}: which layers are recomputed has no place in a plan beyond the policy", name)
+    value = draft.look("recompute_modules")
+    if value is not None and (policy != "none" or not logged):
+        message = "recompute_modules: which parts are recomputed has no place in a plan beyond the policy"
+        draft.remark(message, "recompute_modules")
     if draft.flag("optimizer_cpu_offload"):
         fraction = draft.number("optimizer_offload_fraction")
         entry = {"what": "optimizer", "target": "host", "fraction": 1.0 if fraction is None else fraction}

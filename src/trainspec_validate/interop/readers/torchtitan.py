@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._overriding import TORCHTITAN, leave_ove
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines, like, name_of, shown
 from trainspec_validate.interop.readers._plan_settings import flatten
+from trainspec_validate.interop.readers._recomputation import put_selective
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.system.boundary import words_of
 
@@ -374,13 +375,8 @@ def _write_rest(draft: Draft) -> None:
     mode = draft.word("activation_checkpoint.mode")
     offload = draft.flag("training.enable_cpu_offload")
     if mode in {"none", "selective", "full"}:
-        draft.put(("memory", "activation_policy"), mode)
-        option = draft.look("activation_checkpoint.selective_ac_option")
-        if option is not None and mode == "selective":
-            draft.remark(
-                f"selective recomputation by {shown(option)}: a plan holds the policy only",
-                "activation_checkpoint.mode",
-            )
+        option = draft.look("activation_checkpoint.selective_ac_option") if mode == "selective" else None
+        put_selective(draft, mode, option, "activation_checkpoint.selective_ac_option")
     elif mode:
         draft.lacks(("memory", "activation_policy"), f"the mode is {shown(mode)}")
     else:

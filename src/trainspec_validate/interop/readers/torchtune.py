@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._overriding import TORCHTUNE, leave_over
 from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave_offload_open, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
+from trainspec_validate.interop.readers._recomputation import put_selective
 from trainspec_validate.interop.readers._worlds import settled
 
 _SOURCE = "pytorch/torchtune@bd2a0fc7:recipes/full_finetune_distributed.py"
@@ -201,10 +202,10 @@ def _write_schedule(draft: Draft) -> None:
 
 def _write_memory(draft: Draft) -> None:
     recomputed = draft.flag("enable_activation_checkpointing")
-    if recomputed is not None:
-        draft.put(("memory", "activation_policy"), "full" if recomputed else "none", "enable_activation_checkpointing")
     if draft.word("ac_mode") == "selective":
-        draft.put(("memory", "activation_policy"), "selective", "ac_mode")
+        put_selective(draft, "selective", draft.look("ac_option"), "ac_option", "ac_mode")
+    elif recomputed is not None:
+        draft.put(("memory", "activation_policy"), "full" if recomputed else "none", "enable_activation_checkpointing")
     if draft.flag("fsdp_cpu_offload", "fsdp.cpu_offload"):
         parts = ("parameters", "gradients", "optimizer")
         entries = [{"what": what, "target": "host", "fraction": 1.0} for what in parts]
