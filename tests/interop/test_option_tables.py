@@ -141,6 +141,32 @@ def trainer(**more: Any) -> Fragment:
     return read("args.yaml", yaml.safe_dump(values))
 
 
+COUNTED = {"gradient_accumulation_steps": 4, "per_device_train_batch_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_known"),
+    [
+        ({"model_max_length": 2048}, False),
+        ({"max_length": 2048, "packing": False}, False),
+        ({"cutoff_len": 2048, "stage": "sft", "finetuning_type": "full", "template": "llama3"}, False),
+        ({"max_length": 2048, "packing": True}, True),
+        ({"max_seq_length": 2048, "pad_to_max_length": True}, True),
+        ({"block_size": 2048}, True),
+        ({"cutoff_len": 2048, "stage": "pt", "finetuning_type": "full", "template": "llama3"}, True),
+        ({"cutoff_len": 2048, "stage": "pt", "packing": False, "finetuning_type": "full", "template": "llama3"}, False),
+    ],
+)
+def test_tokens_follow_from_the_length_of_sequences_and_not_from_a_bound(more: dict[str, Any], is_known: bool) -> None:
+    text = " ".join(f"--{key} {value}" for key, value in {**COUNTED, **more, "max_steps": 10, "bf16": True}.items())
+    fragment = read("run.sh", f"torchrun --nproc_per_node 8 train.py {text}\n")
+    assert dotted(fragment, "model.sequence_length") == 2048
+    assert dotted(fragment, "batch.global_sequences") == 64
+    assert dotted(fragment, "batch.global_tokens") == (64 * 2048 if is_known else None)
+    assert ("samples differ" in how(fragment, "model.sequence_length")) != is_known
+    assert ("batch.global_tokens" in unknown_keys(fragment)) != is_known
+
+
 TRAINER: list[tuple[dict[str, Any], str, Any]] = [
     ({"lr_scheduler_type": "linear"}, f"{RATE}.kind", "linear"),
     ({"lr_scheduler_type": "constant_with_warmup"}, f"{RATE}.kind", "constant"),

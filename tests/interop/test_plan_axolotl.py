@@ -38,7 +38,8 @@ def test_a_configuration_with_adapters() -> None:
     assert at(fragment, "memory", "activation_policy") == "full"
     assert at(fragment, "job") == {"num_steps": 1000, "seed": 7}
     assert {"precision.parameters", "precision.frozen_parameters"} <= unknown_keys(fragment)
-    assert "sample_packing" in remarks_of(fragment)
+    assert "tf32" in remarks_of(fragment)
+    assert how(fragment, "model.sequence_length") == ""
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from trainspec_validate.interop.readers._plan_parts import (
     leave_offload_open,
     like,
     name_of,
-    shown,
 )
+from trainspec_validate.interop.readers._sequence_length import write_length
 from trainspec_validate.model.finding import Pointer
 from trainspec_validate.model.values import bare
 from trainspec_validate.system.digits import is_digits
@@ -83,8 +83,6 @@ WITHOUT_TRAINER = frozenset({"with_tracking", "checkpointing_steps", "num_warmup
 """Arguments of programs with a training loop of their own, after the examples of transformers."""
 
 
-_GENERATED = ("max_completion_length", "response_length", "max_new_tokens")
-"""Arguments that bound what a trainer of TRL or ms-swift generates."""
 _EXAMPLES = re.compile(
     r"(?:run_(?:clm|mlm|plm|fim|swag|qa|qa_beam_search|seq2seq_qa|summarization|translation|glue|xnli|ner"
     r"|(?:audio_|image_)?classification|mim|semantic_segmentation|(?:object_detection|instance_segmentation)"
@@ -380,7 +378,7 @@ def _write_rest(draft: Draft) -> None:
     if epochs and not draft.get("job", "num_steps"):
         draft.lacks(("job", "num_steps"), f"{epochs:g} epochs of data whose size is not stated")
     draft.copy(("job", "seed"), "seed", least=0)
-    _write_length(draft)
+    write_length(draft)
     # ms-swift calls what the model says of itself `model_name`, next to `model_author`.
     own = ("model",) if draft.values.get("model_author") is not None else ("model_name", "model_path")
     names = ("model_name_or_path", *own, "hub_model_id")
@@ -410,17 +408,6 @@ def _write_rest(draft: Draft) -> None:
     if saved and draft.word("save_strategy") not in {"no", "epoch"}:
         unit = "steps" if saved >= 1 else "of the job"
         draft.remark(f"a checkpoint every {saved:g} {unit}; it belongs into a checkpoint policy", "save_steps")
-
-
-def _write_length(draft: Draft) -> None:
-    """The longest sequence; a trainer that generates has one bound for prompts and another for what it generates."""
-    place = ("model", "sequence_length")
-    draft.copy(place, "max_seq_length", "max_length", "model_max_length", "cutoff_len", "block_size")
-    bound = next((name for name in _GENERATED if draft.values.get(name) is not None), None)
-    if bound is not None and draft.get(*place) is not None:
-        length = draft.get(*place)
-        told = f"{bound} {shown(draft.values[bound])} bounds what is generated; {length} may bound the prompt alone"
-        draft.drop([place], told)
 
 
 def _write_memory(draft: Draft) -> None:

@@ -105,6 +105,9 @@ def _write_model(draft: Draft) -> None:
         draft.put(("model", "name"), name, f"the builder {builder[:60]}")
     draft.copy(("model", "sequence_length"), "tokenizer.max_seq_len", "dataset.max_seq_len")
     draft.lacks(("model", "sequence_length"), "the tokenizer cuts nothing; the data and the model decide")
+    if draft.get("model", "sequence_length") is not None and not draft.flag("dataset.packed"):
+        draft.derived["model", "sequence_length"] = "the longest that is trained on; samples differ in length"
+        draft.lacks(("batch", "global_tokens"), "samples differ in length")
     draft.look("model.apply_lora_to_mlp", "model.apply_lora_to_output", "model.quantize_base")
     if draft.look("model.lora_rank") is not None:
         put_lora(draft, "model.lora_rank", "model.lora_alpha", "model.lora_attn_modules")
