@@ -89,6 +89,13 @@ def test_lines_of_maxtext() -> None:
     assert not found.refusals
 
 
+def test_post_training_of_maxtext_counts_from_one() -> None:
+    pair = "peft_trainer.py:474] Train step {0} training loss: 0.69\ncompleted step: {0}, seconds: 2.5, loss: 0.69\n"
+    found = read_text("Restoring checkpoint from runs/sft/0/items.\n" + "".join(map(pair.format, (1, 2, 3))))
+    assert [sample.step for sample in found.samples] == [1, 2, 3]
+    assert ("step", "step") not in found.lost
+
+
 def test_rates_of_a_device_are_those_of_the_job_where_its_size_is_given() -> None:
     known = {"num_accelerators": 8, "peak_flops_per_second": 400e12}
     found = read_text(MAXTEXT, quantities=known)

@@ -213,6 +213,16 @@ def test_a_log_of_steps_states_the_exception_that_it_ends_with(tmp_path: Path) -
     assert "the log ends with" not in output(tmp_path / "b.log", again)[1]
 
 
+def test_a_log_whose_lines_begin_with_the_epoch_continues_after_an_exception(tmp_path: Path) -> None:
+    row = "Training epoch 0, iteration {0}/19 | lr: 1.6e-06 | global_step: {0} | reduced_train_loss: 11.03\n"
+    rows = [row.format(step) for step in range(20)]
+    text = "".join([*rows[:17], f"{TRACE}Exception: at step 17!\n", *rows[10:]])
+    code, told = output(tmp_path / "a.log", text, "--format", "concise")
+    assert (code, "the log ends with" in told) == (0, False)
+    code, told = output(tmp_path / "b.log", "".join([*rows[:17], f"{TRACE}Exception: at step 17!\n"]))
+    assert (code, "the log ends with: Exception: at step 17!" in told) == (1, True)
+
+
 @pytest.mark.parametrize("line", ["wandb: train/norm 0.25\n", "sending file list\n", "4200.0 srun 12 COMPLETED\n"])
 def test_other_lines_after_the_end_of_a_known_program_are_no_steps(line: str, tmp_path: Path) -> None:
     steps = "".join(STEP.format(step) for step in range(12))

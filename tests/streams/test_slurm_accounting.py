@@ -369,3 +369,13 @@ def test_times_of_accounting_without_a_zone_are_not_judged_and_no_error(tmp_path
     assert "trainspec import FILE --known utc_offset=" in entry.help
     path.write_text(f"{HEADER}\n{row}\n".replace(":00:00", ":00:00+01:00"), encoding="utf-8")
     assert not [each for each in validate(path).unjudged if each.requirements == ("TS-TEL-016",)]
+
+
+@pytest.mark.parametrize("unset", [0xFFFFFFFE, 0xFFFFFFFF, 2**64 - 2, 2**64 - 1, {"set": True, "number": 0xFFFFFFFE}])
+def test_the_number_for_no_value_is_no_time(unset: Any) -> None:
+    never = entry(8, "FAILED")
+    never["time"]["start"] = unset
+    found = read_text(document(entry(), never))
+    assert not found.refusals
+    assert len(found.heads) == 1
+    assert all(time_us < 0xFFFFFFF0 * 1_000_000 for time_us in (event.time_us for event in found.events))

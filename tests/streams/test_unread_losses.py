@@ -200,3 +200,16 @@ def test_the_gradient_norm_of_a_training_loop_of_its_own_is_read(tmp_path: Path)
     text = rows(*[3 - n / 50 for n in range(60)], grad_norm=float("nan"))
     assert read_text(text).values("train.gradient.norm") == ["NaN"] * 60
     assert "warning[TS-TEL-026]" in output(tmp_path / "a.jsonl", text)[1]
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        "Async checkpoint save for step 10 (/runs/a/model_name=0--val_loss=0.00-step=9-last.ckpt) finalized.",
+        "Saved iteration 10 as model--val_loss=0.00-step=9.ckpt",
+        "Successfully saved checkpoint from iteration 10 to path=s3://runs/val_loss=0.00-step=9",
+    ],
+)
+def test_the_name_of_a_checkpoint_is_no_report(tmp_path: Path, saved: str) -> None:
+    told = output(tmp_path / "train.log", f"{lines('nemo-log', 2.5)}{saved}\n")[1]
+    assert "reports of a step and a loss" not in told

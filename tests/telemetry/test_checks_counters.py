@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from telemetry_makers import Stream, judged, line_of, messages, micros, refused, view
 
@@ -108,6 +109,30 @@ def test_evaluations_that_are_not_finite_to_the_end_are_found(num: int, is_found
 def test_equal_values_of_one_step_are_no_run() -> None:
     stream = Stream().every(range(5, 50, 5), {"train.loss.mean{train.loss.name=total}": 2.718281}, step=4)
     assert judged("TS-TEL-026", view(stream)) == []
+
+
+def test_losses_next_to_zero_repeat_by_the_step_of_a_float() -> None:
+    """A public run has 72 such repetitions, and in the end 3,389 losses of 0, which were behind them."""
+    step, levels = 2.0**-24, [*(170 - each // 2 for each in range(300)), *[0] * 12]
+    stream = Stream()
+    for at, level in enumerate(levels, start=1):
+        stream.sample(60 * at, {"train.loss.mean{train.loss.name=total}": level * step}, step=10 * at)
+    (found,) = messages("TS-TEL-026", view(stream))
+    assert found == "train.loss.mean{train.loss.name=total} is 0 for 12 reports in a row"
+
+
+def test_long_runs_of_equal_values_come_before_short_ones() -> None:
+    """Values are of full precision and move at random, so that three equal ones are no chance."""
+    values = np.random.default_rng(0).uniform(2.0, 3.0, 400)
+    for start in range(0, 300, 20):
+        values[start : start + 3] = values[start]
+    values[350:] = values[350]
+    stream = Stream()
+    for at, value in enumerate(values.tolist(), start=1):
+        stream.sample(60 * at, {"train.loss.mean{train.loss.name=total}": value}, step=10 * at)
+    found = messages("TS-TEL-026", view(stream))
+    assert any(message.endswith("for 50 reports in a row") for message in found)
+    assert sum("the first of" in message for message in found) == 1
 
 
 def test_a_run_of_equal_values_ends_with_its_attempt() -> None:

@@ -144,7 +144,7 @@ def test_a_loss_around_zero_has_no_end_above_its_start() -> None:
     signed = [-0.012 + 0.0003 * place + 0.003 * (-1) ** place for place in range(60)]
     assert judged("TS-TEL-055", view(losses(signed))) == []
     (found,) = messages("TS-TEL-055", view(losses([value + 0.1 for value in signed])))
-    assert "ends at 0.10495, above 0.0922" in found
+    assert "ends at a median of 0.10495, above 0.0922" in found
 
 
 def flat(num: int, size: float = 0.02, slope: float = 0.0) -> list[float]:

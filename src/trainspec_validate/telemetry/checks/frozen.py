@@ -55,6 +55,12 @@ WINDOW = 200
 """Values whose decimals are counted."""
 UNLIKELY = 1e-6
 """Chance of as many equal values, by how often neighbours are equal elsewhere, below which they are frozen."""
+FEWEST_LEVELS = 8
+"""Different values from which it shows that all are multiples of one step."""
+ROUNDED = 0.05
+"""Part of that step by which multiples of it are off, at most."""
+MOST_CHANCE = 0.5
+"""Share of neighbours that are equal, at most, where values move by less than that step."""
 _MOST_LOST = {"train.gradient.norm": FROZEN_LOST_TO_END, "train.evaluation.loss": FROZEN_EVALUATIONS_TO_END}
 HELP = "write what each step gives; a value that was cleared, cached or skipped is left out"
 
@@ -66,7 +72,9 @@ def frozen_value(run: RunView) -> Iterator[Violation]:
     rows, meters = rows_of(run, MOVING, least=FROZEN_VALUES), rows_of(run, ["hw.power"], least=FROZEN_READINGS)
     if not len(rows) and not len(meters):
         raise NotApplicable("no loss, gradient norm or power comes often enough")
-    yield from few(violation for series in run.job.values() for violation in _frozen_in_job(run, series))
+    found = [violation for series in run.job.values() for violation in _frozen_in_job(run, series)]
+    for is_long in (True, False):
+        yield from few(each for each in found if (each.evidence.count >= FROZEN_ZEROS) is is_long)
     of_job = np.array([subject.rank is None and subject.device is None for subject in run.series.subjects], dtype=bool)
     rows = rows[~of_job[run.series.rows["subject"][rows]]]
     suspects = rows[run.series.rows["longest_run"][rows] >= FROZEN_VALUES].tolist()
@@ -94,7 +102,8 @@ def _frozen_in_job(run: RunView, series: JobSeries) -> Iterator[Violation]:
     goes_on &= series.attempt[1:] == series.attempt[:-1]
     for begin, end in stretches(goes_on, FROZEN_VALUES - 1):
         held, length = float(value[begin]), end - begin + 1
-        if series.key.metric in MEASURED and _is_chance(series, begin, end):
+        is_measured = series.key.metric in MEASURED
+        if _is_chance(series, begin, end) if is_measured else _is_coarse(series, begin, end):
             continue
         is_lost = not np.isfinite(held) and length >= most_lost > 0 and _is_lost_to_end(series, begin, end)
         is_lost = is_lost or _is_never_a_number(run, series, begin, end)
@@ -102,7 +111,7 @@ def _frozen_in_job(run: RunView, series: JobSeries) -> Iterator[Violation]:
             until = " to the end" if is_lost else ""
             yield Violation(
                 series.location(begin),
-                f"{series.key} is {_shown(held)} for {length:,} {_of_what(series, begin)} in a row{until}",
+                f"{series.key} is {_shown(held)} for {length:,} {_of_what(series, begin, end)} in a row{until}",
                 HELP,
                 Evidence(str(series.key), "", int(series.time_us[begin]), int(series.time_us[end]), length),
             )
@@ -125,8 +134,8 @@ def _is_never_a_number(run: RunView, series: JobSeries, begin: int, end: int) ->
     return not any(each.key.metric == "train.step.skipped" for each in run.job.values())
 
 
-def _of_what(series: JobSeries, begin: int) -> str:
-    if series.step[begin] < 0:
+def _of_what(series: JobSeries, begin: int, end: int) -> str:
+    if series.step[begin] < 0 or series.step[end] - series.step[begin] != end - begin:
         return "reports"
     return "evaluations" if series.key.metric.startswith("train.evaluation.") else "optimizer steps"
 
@@ -193,6 +202,24 @@ def _is_chance(series: JobSeries, begin: int, end: int) -> bool:
     decimals = max(_num_decimals(float(each)) for part in others for each in part[-WINDOW:])
     units = max(float(np.median(changes)) * 10.0**decimals, 1.0)
     return bool((len(changes) + length) * units ** (1 - length) > UNLIKELY)
+
+
+def _is_coarse(series: JobSeries, begin: int, end: int) -> bool:
+    """Whether a value other than 0 repeats by the step of its series, of which all values around it are multiples.
+
+    Losses near 0 are so: a float of 32 bits holds what is next to 1 to 6e-8. What moves by few such steps repeats.
+    """
+    around = np.asarray(series.value[max(0, begin - WINDOW) : end + WINDOW])
+    around = around[np.isfinite(around)]
+    levels, changes = np.unique(around), np.abs(np.diff(around))
+    moves = changes[changes > 0]
+    if series.value[begin] == 0 or len(levels) < FEWEST_LEVELS:
+        return False
+    multiples = np.diff(levels) / np.diff(levels).min()
+    if np.abs(multiples - np.round(multiples)).max() > ROUNDED:
+        return False
+    chance = min(np.diff(levels).min() / float(np.median(moves)), MOST_CHANCE)
+    return bool(len(series) * chance ** (end - begin) > UNLIKELY)
 
 
 def _is_held(series: JobSeries, begin: int, end: int) -> bool:

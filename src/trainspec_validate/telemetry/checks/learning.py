@@ -248,9 +248,10 @@ def _end_above(series: JobSeries, kept: Any, values: Any, floor: float) -> Itera
     parts = [float(np.median(part)) for part in np.array_split(values, max(len(values) // edge, 2))]
     least = min(parts)
     if end > first + abs(first) * EDGE_SHARE:
-        yield _violation(series, kept[-edge:], f"ends at {number(end)}, above {number(first)} of its first reports")
+        words = f"ends at a median of {number(end)}, above {number(first)} of its first reports,"
+        yield _violation(series, kept[-edge:], words)
     elif end > RISEN * max(least, floor):
-        yield _violation(series, kept[-edge:], f"ends at {number(end)}, and was {number(least)} before")
+        yield _violation(series, kept[-edge:], f"ends at a median of {number(end)}, and was {number(least)} before,")
 
 
 def _before_jump(start: Any, values: Any, end: float) -> float:

@@ -404,13 +404,17 @@ class _Ends:
 
 def _step(raw: bytes) -> bytes:
     """The step that a line of a known program reports, as it is printed; all of the line where it is not found."""
-    found = _REPORT.search(raw[:_BYTES_SEARCHED])
-    return found["place"] if found else raw[:_BYTES_SEARCHED]
+    return _place(raw[:_BYTES_SEARCHED]) or raw[:_BYTES_SEARCHED]
 
 
 def _places(lines: list[bytes]) -> Iterator[bytes]:
     """Where a program is by the lines that report it, with what it measures there."""
     for raw in lines:
         start = raw[:_BYTES_SEARCHED]
-        if (found := _REPORT.search(start)) and _MEASURED.search(start):
-            yield found["place"]
+        if (place := _place(start)) and _MEASURED.search(start):
+            yield place
+
+
+def _place(start: bytes) -> bytes:
+    """Where a program is, by each count in a line: its step says more than its epoch, which may come first."""
+    return b" ".join(found["place"] for found in _REPORT.finditer(start))

@@ -14,6 +14,8 @@ from trainspec_validate.telemetry.formats.transcript import Transcript
 
 _STEP = re.compile(r"completed step: (?P<step>[0-9]{1,12}), (?P<fields>[^\n]{0,4000})")
 _FIELD = re.compile(rf"(?P<name>[A-Za-z_/]{{1,60}}): {{1,4}}(?P<value>{VALUE})(?=,|\s|$)")
+_POST_TRAINING = re.compile(r"\bTrain step [0-9]{1,12} training loss:")
+"""A line of Tunix, the trainer of post-training; google/tunix: tunix/sft/peft_trainer.py."""
 _WARM = 3
 """The first steps are compiled, and the clock of the next ones does not wait for the device."""
 _MAXTEXT = (
@@ -36,6 +38,8 @@ class Reader(Console):
         self._num = _WARM
         """Steps since the program started; an excerpt without any line before its steps shows no start."""
         self._is_start = False
+        self._before = 1
+        """Steps before the one that the program calls 0: pretraining counts from 0, and post-training from 1."""
         transcript.clock = "none"
 
     def line(self, offset: int, text: str) -> Iterator[Found]:
@@ -43,6 +47,8 @@ class Reader(Console):
         match = _STEP.search(text)
         if match is None:
             self._is_start = True
+            if self._last < 0 and _POST_TRAINING.search(text):
+                self._before = 0
             self.passed(offset)
             return
         told = {field["name"]: field["value"] for field in _FIELD.finditer(match["fields"])}
@@ -58,7 +64,7 @@ class Reader(Console):
             self._num = 0
         self._num += 1
         self._last = index
-        lose = self.transcript.lose
-        lose("step", "step", INDEX, offset)
+        if self._before:
+            self.transcript.lose("step", "step", INDEX, offset)
         warm: dict[str, AttributeValue] = {"train.step.warmup": True} if self._num <= _WARM else {}
-        yield from self.rows.row(offset, None, index + 1, values, trained=True, a=warm)
+        yield from self.rows.row(offset, None, index + self._before, values, trained=True, a=warm)

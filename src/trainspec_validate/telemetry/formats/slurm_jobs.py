@@ -18,6 +18,8 @@ _ZONE = re.compile(r":[0-9][0-9](?:[.,][0-9]+)?(?:[Zz]|[+-][0-9][0-9](?::?[0-9][
 """What a time with an offset from UTC ends with, as opposed to a date alone."""
 _EXIT = re.compile(r"([0-9]{1,5}):([0-9]{1,3})")
 _ABSENT = frozenset({"", "None", "Unknown", "None assigned", "N/A", "INVALID"})
+_UNSET = frozenset({0xFFFFFFFE, 0xFFFFFFFF})
+"""NO_VAL and INFINITE of slurm/slurm.h, which older schemas write as numbers."""
 _MAX_TEXT = 200
 _OF_SLURM = frozenset({"batch", "extern", "interactive"})
 """Steps that Slurm makes for every job."""
@@ -111,7 +113,8 @@ def _number(value: Any) -> int | None:
         if value.get("set") is False or value.get("infinite") is True:
             return None
         value = value.get("number")
-    return fit.whole(value, 2**53)
+    number = fit.whole(value, 2**53)
+    return None if number in _UNSET else number
 
 
 def _seconds(value: Any) -> int | None:

@@ -19,6 +19,11 @@ _LOST: Final = re.compile(
     r"[-+]?(?P<value>nan|inf|infinity)(?![\w.])",
     re.IGNORECASE,
 )
+_FILE: Final = re.compile(
+    r"(?<![^\s(\[\"'`=:,])(?:\w{1,10}:/|[~.]{1,2})?/[^\s\"'`]{1,4000}"
+    r"|(?<![^\s(\[\"'`,])[^\s(\[\"'`,]{1,400}\.(?:bin|ckpt|distcp|h5|keras|nemo|pth?|safetensors|tar)(?![\w.])"
+)
+"""A file, in whose name programs write the step and the loss that a checkpoint has."""
 _NO_REPORT: Final = re.compile(
     r"\b(?:best|least|lowest|min\w{0,6}|init\w{0,6}|prev\w{0,5}|if|when|whether|check\w{0,4}|assert|avoid\w{0,3}"
     r"|prevent\w{0,3}|detect\w{0,3}|case|because|since)(?![A-Za-z])",
@@ -50,8 +55,11 @@ def num_reports(text: str) -> int:
 
     >>> num_reports("iter 210: loss nan"), num_reports("step: 1 loss: 2.5 step: 2 loss: 2.4"), num_reports("loss: 2.5")
     (1, 2, 0)
+    >>> num_reports("saved step 10 to /runs/a/val_loss=0.00-step=9.ckpt")
+    0
     """
     text = text[:_MOST_CHARACTERS]
     if "oss" not in text and "OSS" not in text:
         return 0
+    text = _FILE.sub(" ", text)
     return sum(_LOSS.search(part) is not None for part in _STEP.split(text)[1:])
