@@ -132,3 +132,9 @@ def test_the_vocabulary_is_the_padded_one(setting: str, rows: int | None) -> Non
     found = recognise(ForeignText("model.yml", text)).read(ForeignText("model.yml", text))
     assert found.facts["model"].get("vocabulary_size") == rows
     assert any(entry.pointer == ("model", "vocabulary_size") for entry in found.unknown) is (rows is None)
+
+
+def test_no_layers_between_recomputed_ones_is_no_recomputation() -> None:
+    text = SCHEDULE.replace('"fp16"', '"checkpoint_num_layers": 0,\n  "fp16"')
+    policies = [at(read("train_config.yml", one), "memory", "activation_policy") for one in (SCHEDULE, text)]
+    assert policies == ["full", "none"]

@@ -221,3 +221,11 @@ def test_an_adapter_that_is_trained_on_stays_open() -> None:
     assert "lora" in unknown_keys(fragment)
     plain = read(text.replace("out/adapter", "null"))
     assert "lora" not in unknown_keys(plain)
+
+
+def test_layers_that_megatron_recomputes_are_open() -> None:
+    flag = "enable_gradient_checkpointing=True \\\n"
+    layers = "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_num_layers=1"
+    fragment = job(flag, f"{flag}    {layers} \\\n")
+    assert at(fragment, "memory", "activation_policy") is None
+    assert "memory.activation_policy" in unknown_keys(fragment)

@@ -288,6 +288,7 @@ def _write_memory(draft: Draft, *, logged: bool) -> None:
     how = "" if said else Default(f"nothing is asked for; the default of {_SOURCE}")
     if full:
         policy, how = policy_of_layers(draft)
+    draft.used.update(("recompute_method", "recompute_num_layers"))  # without granularity they have no effect
     if draft.flag("cpu_offloading"):
         policy, how = "offload", "cpu_offloading"
     for reason in draft.reasons("recompute_granularity"):

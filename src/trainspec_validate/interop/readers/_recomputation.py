@@ -12,6 +12,11 @@ _POLICY: Pointer = ("memory", "activation_policy")
 _METHODS = ("recompute_method", "activations_checkpoint_method")
 _NUM_RECOMPUTED = ("recompute_num_layers", "activations_checkpoint_num_layers", "checkpoint_num_layers")
 """Names of today, of 2021, and of Megatron-DeepSpeed."""
+_PARTIAL = ("num_micro_batches_with_partial_activation_checkpoints", "activations_checkpoint_layers_per_pipeline")
+"""Settings of NeMo that recompute fewer layers for some micro-batches or stages.
+
+Source: NVIDIA/NeMo@8cfedd72:examples/nlp/language_modeling/conf/megatron_gpt_config.yaml.
+"""
 
 
 def policy_of_layers(draft: Draft) -> tuple[str | None, str]:
@@ -23,8 +28,8 @@ def policy_of_layers(draft: Draft) -> tuple[str | None, str]:
     """
     number = draft.number(*_NUM_RECOMPUTED)
     method = draft.known(("uniform", "block"), *_METHODS)
-    for reason in draft.reasons(*_METHODS, *_NUM_RECOMPUTED):
-        draft.lacks(_POLICY, reason)
+    if why := _why_open(draft, method, number):
+        draft.lacks(_POLICY, why)
         return None, ""
     least, most = _layers_of_chunks(draft)
     asked = f"{_NUM_RECOMPUTED[0]} {number:g}" if number is not None else ""
@@ -40,6 +45,19 @@ def policy_of_layers(draft: Draft) -> tuple[str | None, str]:
         draft.lacks(_POLICY, f"{asked}: all {least} layers of a chunk are recomputed at once, and kept for that time")
         return None, ""
     return "full", "" if method != "block" else f"{asked}: all layers of each chunk of a stage"
+
+
+def _why_open(draft: Draft, method: str | None, number: float | None) -> str:
+    """Why settings leave open which layers are recomputed, whatever the stages hold; empty where they do not."""
+    for reason in draft.reasons(*_METHODS, *_NUM_RECOMPUTED):
+        return reason
+    if partial := next((name for name in _PARTIAL if draft.look(name) is not None), None):
+        return f"{partial}: fewer layers are recomputed for some micro-batches or stages"
+    if method == "uniform" and number == 0:
+        return "the method uniform with groups of 0 layers, which Megatron-LM refuses"
+    if method is None and draft.values.get("recompute_num_layers") is not None:
+        return "recompute_num_layers without the recompute_method, which decides what it counts"
+    return ""
 
 
 def _layers_of_chunks(draft: Draft) -> tuple[int | None, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -14,6 +15,8 @@ from trainspec_validate.model.finding import Pointer
 _SOURCE = "volcengine/verl@b178a3cd:verl"
 ACTOR = "actor_rollout_ref.actor."
 _MODEL = "actor_rollout_ref.model."
+_LAYERS = re.compile(r"actor_rollout_ref\.(?:actor|model)\..*\b(?:recompute_|activations_checkpoint_)\w+")
+"""Settings that choose the layers that Megatron recomputes, in releases of verl of 2025."""
 _ROLLOUT = "actor_rollout_ref.rollout."
 _DEGREES = {
     "tensor": "tensor_model_parallel_size",
@@ -118,7 +121,10 @@ def _write_recomputation(draft: Draft, prefix: str) -> None:
     pointer, flag = ("memory", "activation_policy"), draft.flag(f"{prefix}enable_gradient_checkpointing")
     if draft.flag(f"{prefix}enable_activation_offload"):
         draft.lacks(("memory", "offload"), "enable_activation_offload: the program decides how many layers it moves")
-    if flag is not None:
+    own = next((name for name in draft.values if _LAYERS.search(name) and draft.look(name) is not None), None)
+    if own:
+        draft.lacks(pointer, f"{own} decides which layers Megatron recomputes")
+    elif flag is not None:
         draft.put(pointer, "full" if flag else "none", f"enable_gradient_checkpointing {str(flag).lower()}")
     reasons = draft.reasons(f"{prefix}enable_gradient_checkpointing")
     draft.lacks(pointer, reasons[0] if reasons else "releases of verl differ in whether they recompute by default")

@@ -384,6 +384,8 @@ def _write_rest(draft: Draft) -> None:
     draft.copy(("job", "num_steps"), "train_iters")
     draft.copy(("job", "seed"), "seed", least=0)
     recomputed = draft.flag("checkpoint_activations")
+    if recomputed and draft.look("checkpoint_num_layers") == 0:
+        recomputed = False  # the interval of DeepSpeed's PipelineModule, which recomputes nothing with 0
     for reason in draft.reasons("checkpoint_activations"):
         draft.lacks(("memory", "activation_policy"), reason)
         return

@@ -45,7 +45,7 @@ FEWEST_NORMS = NEIGHBOURS + EXPLOSION_REPORTS
 NORM_EXPLOSION = 1000.0
 """Times the median before it: norms of a hundred times are clipped, and come down."""
 FEWEST_RATES = 10
-"""Learning rates above 0 that come before one that is compared: the reports of a warm-up are then near to each other."""
+"""Learning rates above 0 that come before one that is compared: the reports of a warm-up are then near each other."""
 RATE_JUMP = 100.0
 """Times the largest learning rate before it: a schedule that begins again reaches about what it began with."""
 MAIN_LOSSES = ("total", "lm")
