@@ -55,6 +55,15 @@ def test_what_is_no_text_is_named_as_not_judged(name: str, case: str) -> None:
     assert entry.reason.startswith(reason)
 
 
+@pytest.mark.parametrize("name", ["stderr.txt", "train.log", "loss.csv", "run.jsonl"])
+def test_text_in_utf_16_is_named_with_its_encoding(name: str) -> None:
+    Path("tree", name).write_bytes("Traceback (most recent call last):\nKeyError: 'lr'\n".encode("utf-16"))
+    (entry,) = validate(["tree"]).unjudged
+    assert (entry.path, entry.reason[:22]) == (f"tree/{name}", "is text in UTF-16, as ")
+    told = invoke(f"tree/{name}")
+    assert (told.exit_code, "is text in UTF-16" in told.output) == (2, True)
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
 def test_a_document_in_utf_16_is_a_finding(encoding: str) -> None:
     Path("tree/job.yaml").write_bytes(PLAN.decode().encode(encoding))

@@ -74,7 +74,7 @@ NO_JOB = "is an answer of sacct or squeue with no job; ask for the jobs of the r
 _JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\{[^\n]*\}[ \t\r]*(?:\n|$)")
 _DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
 """What a text that was meant as a document has, whatever its name is."""
-_ORDER_MARK = b"\xef\xbb\xbf"
+_ORDER_MARK, _WIDE = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 _OPENING = (b"{", b"[", b"/")
 """How JSON begins, in a list or behind a comment too."""
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
@@ -320,7 +320,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return _of_parquet(file)
     if found:
         return Source("stream", file, found)
-    if words := _in_place_of_a_stream(start):
+    if words := _in_place_of_a_stream(start, file.name):
         if not file.found:
             raise InputError(f"{file.name}: {words}")
         return Source("other", file, unread=words)
@@ -339,12 +339,12 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
 
 
-def _in_place_of_a_stream(start: bytes) -> str:
+def _in_place_of_a_stream(start: bytes, name: str) -> str:
     """What a text is in place of the file, table or jobs that were meant, and what to do; else empty."""
-    if start.startswith(_LARGE_FILE):
-        return POINTER
-    if _SACCT.match(start):
-        return SACCT
+    if start.startswith(_WIDE) and not (is_document_name(name) or has_own_stream_name(name)):
+        return "is text in UTF-16, as PowerShell redirects it, and UTF-8 is read; save it as UTF-8"
+    if start.startswith(_LARGE_FILE) or _SACCT.match(start):
+        return SACCT if _SACCT.match(start) else POINTER
     return NO_JOB if _NO_JOB.match(start) and _OF_SLURM.search(start) else ""
 
 
