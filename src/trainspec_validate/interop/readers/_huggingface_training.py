@@ -403,10 +403,7 @@ def _write_rest(draft: Draft) -> None:
     if optimizer in _EIGHT_BIT:
         draft.put(("precision", "optimizer_state"), "int8", f"optim {optimizer}")
     elif optimizer.endswith(("8bit", "4bit", "fp8")):
-        draft.drop(
-            [("precision", "optimizer_state")],
-            f"optim {cut_to(optimizer, 60)} stores moments in fewer bits of its own",
-        )
+        draft.drop([("precision", "optimizer_state")], f"optim {cut_to(optimizer, 60)} stores moments in fewer bits")
     if optimizer in _MOMENTS:
         draft.put(("precision", "num_optimizer_moments"), _MOMENTS[optimizer], f"optim {optimizer}")
     saved = draft.number("save_steps")

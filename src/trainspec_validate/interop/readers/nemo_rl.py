@@ -72,11 +72,7 @@ def read(text: ForeignText) -> Fragment:
         (_write_megatron if prefix == _MEGATRON else _write_torch)(draft)
         _write_rollouts(draft, paired=paired)
         _write_job(draft)
-        why = (
-            f"{cut_to(str(base), 80)}, which the configuration starts from and which is not read, may set it"
-            if base
-            else ""
-        )
+        why = f"{cut_to(str(base), 80)}, which it starts from and which is not read, may set it" if base else ""
         _leave_degrees_open(draft, prefix, why)
         world, told = _world(draft)
         if base:

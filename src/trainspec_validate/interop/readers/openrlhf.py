@@ -98,9 +98,8 @@ def read(text: ForeignText) -> Fragment:
     """
     programs = sorted(set(_PROGRAM.findall(_COMMENT.sub("", text.text))))
     if len(programs) > 1:
-        raise ForeignFormatError(
-            f"starts several trainings: {cut_to(', '.join(programs), 200)}", help="give one of them"
-        )
+        told = cut_to(", ".join(programs), 200)
+        raise ForeignFormatError(f"starts several trainings: {told}", help="give one of them")
     started = options_of_script(text.text, _OPTION, 2)
     if started is None or not programs:
         raise ForeignFormatError("no command has options of OpenRLHF", help="give the launch script")
