@@ -269,8 +269,8 @@ def test_a_file_of_which_no_value_is_taken_has_the_reason(tmp_path: Path) -> Non
         "#  Rank  1 Group  0 Pid 31 on  node2 device  0 [0x15] Tesla V100-SXM2-16GB\n"
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
         "#wrong\n"
-        "           0             0     float    none      -1    24.28    0.00    0.00      0    18.51    0.00    0.00  "
-        "  N/A\n",
+        "           0             0     float    none      -1    24.28    0.00    0.00      0    18.51    0.00    0.00"
+        "    N/A\n",
         encoding="utf-8",
     )
     result = CliRunner().invoke(command, ["import", str(path)])
