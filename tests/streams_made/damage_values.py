@@ -51,6 +51,12 @@ def lost_loss(run: Run) -> Streams:
     return _later(run, "job", LOSS, lambda _: "NaN")
 
 
+@on_streams("TS-TEL-090")
+def exploded_gradient(run: Run) -> Streams:
+    """The gradient norm is a million times larger from the middle on."""
+    return _later(run, "job", "train.gradient.norm", lambda value: value * 1e6)
+
+
 @on_streams("TS-TEL-026")
 def loss_of_two_digits(run: Run) -> Streams:
     """The loss keeps one value of two digits from the middle on."""

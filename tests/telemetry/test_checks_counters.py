@@ -97,6 +97,16 @@ def test_norms_that_are_not_finite_to_the_end_are_found_where_steps_are_unknown(
     assert judged("TS-TEL-026", view(stream)) == []
 
 
+@pytest.mark.parametrize(("num", "is_found"), [(3, False), (4, True), (6, True)])
+def test_norms_that_are_lost_for_many_steps_to_the_end_are_found(num: int, is_found: bool) -> None:
+    """Each report is of ten steps, so that four of them are 30 steps apart."""
+    stream = Stream()
+    for at, value in enumerate([1.5, 1.25, 1.375, *["NaN"] * num], start=1):
+        stream.sample(60 * at, {"train.gradient.norm": value}, step=10 * at)
+    found = messages("TS-TEL-026", view(stream))
+    assert found == [f"train.gradient.norm is nan for {num} reports in a row to the end"] * is_found
+
+
 @pytest.mark.parametrize(("num", "is_found"), [(2, False), (3, True)])
 def test_evaluations_that_are_not_finite_to_the_end_are_found(num: int, is_found: bool) -> None:
     key = "train.evaluation.loss{train.evaluation.set=validation,train.loss.name=lm}"

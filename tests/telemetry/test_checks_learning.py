@@ -210,3 +210,56 @@ JUMP = [12.44, 12.45, 44.2, 48.1, 47.5, *(47 - 1.4 * report for report in range(
 def test_the_start_is_what_comes_before_a_jump_of_the_first_reports(rest: list[float], is_judged: bool) -> None:
     found = messages("TS-TEL-055", view(losses([*JUMP, *rest])))
     assert any("above 12.45 of its first reports" in message for message in found) is is_judged
+
+
+# --- the size of steps
+
+NORM, RATE = "train.gradient.norm", "train.learning_rate"
+NORMS = [1.5 - 0.01 * report for report in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("end", "is_found"),
+    [
+        ([1e6] * 6, True),
+        ([2000.0] * 3, True),
+        ([2000.0] * 2, False),  # not yet three
+        ([2000.0] * 5 + [1.4], False),  # comes down again
+        ([900.0] * 10, False),
+        ([0.0, 2000.0, 0.0, 2000.0, 2000.0], True),
+    ],
+)
+def test_a_gradient_norm_that_stays_a_thousand_times_as_large_is_found(end: list[float], is_found: bool) -> None:
+    found = messages("TS-TEL-090", view(losses([*NORMS, *end], NORM)))
+    assert bool(found) == is_found
+    assert all(message.startswith(f"{NORM} rises from 1.") for message in found)
+
+
+def test_the_norms_of_another_attempt_are_no_measure() -> None:
+    run = view(losses(NORMS, NORM), losses([1e6] * 10, NORM, att=1))
+    assert messages("TS-TEL-090", run) == []
+
+
+WARM_UP = [1e-6 * report for report in range(1, 30)]
+
+
+@pytest.mark.parametrize(
+    ("rates", "is_found"),
+    [
+        ([*WARM_UP, 15.0], True),
+        ([*WARM_UP, 0.03, 3e-5, 3e-5], True),
+        (WARM_UP, False),
+        ([0.0] * 30 + WARM_UP, False),
+        ([1e-9] * 5 + [3e-4] * 30, False),  # a warm-up of few reports
+        ([3e-4 * 0.7**report for report in range(40)] * 2, False),  # begins again
+        ([*WARM_UP, 2e-3], False),
+    ],
+)
+def test_a_learning_rate_above_all_before_it_is_found(rates: list[float], is_found: bool) -> None:
+    found = messages("TS-TEL-090", view(losses(rates, RATE)))
+    assert bool(found) == is_found
+    assert all("at most before" in message for message in found)
+
+
+def test_the_size_of_steps_needs_reports() -> None:
+    assert refused("TS-TEL-090", view(losses(NORMS[:7], NORM))).startswith("fewer than 8 reports")

@@ -105,7 +105,7 @@ def _frozen_in_job(run: RunView, series: JobSeries) -> Iterator[Violation]:
         is_measured = series.key.metric in MEASURED
         if _is_chance(series, begin, end) if is_measured else _is_coarse(series, begin, end):
             continue
-        is_lost = not np.isfinite(held) and length >= most_lost > 0 and _is_lost_to_end(series, begin, end)
+        is_lost = not np.isfinite(held) and most_lost > 0 and _is_lost_to_end(series, begin, end, most_lost)
         is_lost = is_lost or _is_never_a_number(run, series, begin, end)
         if is_lost or _is_frozen(held, length, series.key.metric) or _is_held(series, begin, end):
             until = " to the end" if is_lost else ""
@@ -117,13 +117,18 @@ def _frozen_in_job(run: RunView, series: JobSeries) -> Iterator[Violation]:
             )
 
 
-def _is_lost_to_end(series: JobSeries, begin: int, end: int) -> bool:
-    """Whether values that are not finite end an attempt; those that begin it too may be of a scale that comes down."""
+def _is_lost_to_end(series: JobSeries, begin: int, end: int, fewest: int) -> bool:
+    """Whether so many values that are not finite, or fewer over many steps, end an attempt.
+
+    Those that begin it too may be of a scale that comes down.
+    """
     if end + 1 < len(series) and series.attempt[end + 1] == series.attempt[end]:
         return False
     is_start = begin == 0 or series.attempt[begin - 1] != series.attempt[begin]
-    is_norm = series.key.metric == "train.gradient.norm"
-    return not (is_start and is_norm) or int(series.step[end] - series.step[begin]) >= FROZEN_LOST
+    is_norm, num_steps = series.key.metric == "train.gradient.norm", int(series.step[end] - series.step[begin])
+    if is_start and is_norm:
+        return end - begin + 1 >= fewest and num_steps >= FROZEN_LOST
+    return end - begin + 1 >= fewest or num_steps >= FROZEN_LOST
 
 
 def _is_never_a_number(run: RunView, series: JobSeries, begin: int, end: int) -> bool:

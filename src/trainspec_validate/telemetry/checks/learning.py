@@ -1,4 +1,4 @@
-"""Checks the course of the loss: finite values at its end, no explosion, no spikes, and an end below the start."""
+"""Checks the course of the loss, the gradient norm and the learning rate: no explosion, and a loss that falls."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ FALLEN = 0.05
 """Share of the start by which a tenth of the reports has to be below it."""
 LOWER = 0.55
 """Share of pairs of a report of the first third and one of the last in which the later one is lower: half by chance."""
+FEWEST_NORMS = NEIGHBOURS + EXPLOSION_REPORTS
+"""Reports of a gradient norm from which its end is compared with what was before it."""
+NORM_EXPLOSION = 1000.0
+"""Times the median before it: norms of a hundred times are clipped, and come down."""
+FEWEST_RATES = 10
+"""Learning rates above 0 that come before one that is compared: the reports of a warm-up are then near each other."""
+RATE_JUMP = 100.0
+"""Times the largest learning rate before it: a schedule that begins again reaches about what it began with."""
 MAIN_LOSSES = ("total", "lm")
 """Names of the loss that a step descends; others are its parts."""
 HELP = "find what changed there: data, learning rate, precision, a restored state or a faulty device"
@@ -81,6 +89,44 @@ def loss_course(run: RunView) -> Iterator[Violation]:
             counts_skips=counts_skips,
         )
     )
+
+
+@check("TS-TEL-090")
+def step_size_course(run: RunView) -> Iterator[Violation]:
+    """No gradient norm ends a thousand times as large as before, and no learning rate jumps above all before it."""
+    refuse_snapshot(run)
+    least = {NORM: FEWEST_NORMS, RATE: FEWEST_RATES + 1}
+    judged = [each for each in run.job.values() if len(each) >= least.get(each.key.metric, len(each) + 1)]
+    if not judged:
+        raise NotApplicable(f"fewer than {FEWEST_NORMS} reports of {NORM}, and {FEWEST_RATES + 1} of {RATE}")
+    yield from few(
+        found
+        for series in judged
+        for attempt in np.unique(series.attempt).tolist()
+        for found in _step_size(series, np.flatnonzero(series.attempt == attempt))
+    )
+
+
+def _step_size(series: JobSeries, mine: Any) -> Iterator[Violation]:
+    """The first place of one attempt from which a gradient norm or a learning rate is out of all proportion."""
+    values = np.asarray(series.value)[mine]
+    kept = mine[np.isfinite(values) & (values > 0)]
+    values = np.asarray(series.value)[kept]
+    if series.key.metric == RATE:
+        before = np.concatenate([[np.inf], np.maximum.accumulate(values)[:-1]]) if len(values) else values
+        wrong = np.flatnonzero(values[FEWEST_RATES:] > RATE_JUMP * before[FEWEST_RATES:]) + FEWEST_RATES
+        if len(wrong):
+            begin = int(wrong[0])
+            words = f"is {number(float(values[begin]))}, and was {number(float(before[begin]))} at most before,"
+            yield _violation(series, kept[begin:], words)
+    elif len(values) >= FEWEST_NORMS:
+        reference, least_after = _running_median(values), np.minimum.accumulate(values[::-1])[::-1]
+        last = len(values) - EXPLOSION_REPORTS + 1
+        wrong = np.flatnonzero((least_after > NORM_EXPLOSION * reference)[NEIGHBOURS:last]) + NEIGHBOURS
+        if len(wrong):
+            begin = int(wrong[0])
+            words = f"rises from {number(float(reference[begin]))} to {number(float(values[begin]))} and stays above"
+            yield _violation(series, kept[begin:], f"{words} {NORM_EXPLOSION:g} times that")
 
 
 def _lost_losses(run: RunView) -> list[tuple[JobSeries, Any]]:
