@@ -469,3 +469,15 @@ def test_positions_come_from_a_checkpoint() -> None:
     start = f"torchrun --nproc_per_node 8 pretrain_gpt.py {PARTS} {SIZES}"
     assert at(of_megatron(start), "model", "positions") == "rotary"
     assert "model.positions" in unknown_keys(of_megatron(f"{start} --use-checkpoint-args"))
+
+
+@pytest.mark.parametrize("length", [60, 118])
+def test_a_name_of_an_alternative_is_whole_or_marked_as_cut(length: int) -> None:
+    name = "a" * length
+    before = f"M=org/{name}-240k\nif [ $B ]; then M=org/{name}-480k; fi\n"
+    words = "--per_device_train_batch_size 4 --model_name_or_path $M --bf16 True --do_train True --save_steps 10"
+    text = f"{before}torchrun --nproc_per_node 8 run_clm.py {words}\n"
+    fragment = huggingface.read_trainer(ForeignText("run.sh", text))
+    reason = next(entry.reason for entry in fragment.unknown if entry.pointer == ("model", "name"))
+    shown = f"org/{name}-240k" if length == 60 else f"org/{name[:116]}..."
+    assert f"{shown} (line 1)" in reason

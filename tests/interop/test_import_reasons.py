@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 from plan_files import assert_sound, at, unknown_keys
@@ -257,3 +259,20 @@ def test_a_value_that_is_auto_names_its_setting() -> None:
     )
     told = {".".join(map(str, item.pointer)): item.reason for item in fragment.unknown}
     assert told["optimizer.clipping"] == "gradient_clipping says auto: the program that starts the job fills it in"
+
+
+def test_a_file_of_which_no_value_is_taken_has_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text(
+        "# nThread 1 nGpus 1 minBytes 2 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1\n"
+        "#  Rank  0 Group  0 Pid 30 on  node1 device  0 [0x15] Tesla V100-SXM2-16GB\n"
+        "#  Rank  1 Group  0 Pid 31 on  node2 device  0 [0x15] Tesla V100-SXM2-16GB\n"
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+        "#wrong\n"
+        "           0             0     float    none      -1    24.28    0.00    0.00      0    18.51    0.00    0.00"
+        "    N/A\n",
+        encoding="utf-8",
+    )
+    result = CliRunner().invoke(command, ["import", str(path)])
+    assert result.exit_code == 2
+    assert "1 row is left out: no line names the program" in result.output

@@ -69,3 +69,28 @@ def test_a_constant_schedule_of_transformers_has_no_warm_up(kind: str, steps: in
     lines = ["per_device_train_batch_size: 4", "learning_rate: 1.0e-4", "warmup_steps: 100"]
     fragment = read_trainer(ForeignText("args.yaml", "\n".join([*lines, f"lr_scheduler_type: {kind}"]) + "\n"))
     assert at(fragment, "optimizer", "learning_rate", "warmup_steps") == steps
+
+
+RECIPE = ("distributed_type: NO", "mixed_precision: fp8", "fp8_config:", "  backend: TE", "  fp8_format: E4M3")
+
+
+def test_a_recipe_of_transformer_engine_is_read() -> None:
+    fragment = accelerate(*RECIPE, "  amax_history_len: 1024", "  override_linear_precision: [false, false, false]")
+    wanted = {"format": "fp8-e4m3", "scaling": "delayed", "amax_history_steps": 1024}
+    assert at(fragment, "precision", "recipe") == wanted
+    assert fragment.derived["precision", "compute"].startswith("mixed_precision fp8")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("TE", "MSAMP"),
+        ("E4M3", "E3M4"),
+        ("E4M3", "E4M3\n  use_mxfp8_block_scaling: true"),
+        ("E4M3", "E4M3\n  override_linear_precision: [false, true, false]"),
+    ],
+)
+def test_another_recipe_is_open(old: str, new: str) -> None:
+    fragment = accelerate("\n".join(RECIPE).replace(old, new))
+    assert at(fragment, "precision", "recipe") is None
+    assert "precision.recipe" in unknown_keys(fragment)

@@ -75,6 +75,7 @@ def test_axolotl_takes_pairs(lines: tuple[str, ...]) -> None:
         arguments("stage: dpo"),
         arguments("beta: 0.1", "max_length: 1024"),
         script("run_dpo.py"),
+        command("python open_instruct/reward_modeling.py"),
         script("-m pipeline.train_dpo"),
         command("trl $METHOD"),
         command("swift rlhf"),

@@ -33,6 +33,15 @@ def bare(value: object) -> str:
     return str(value) if isinstance(value, str) else as_in_file(value)
 
 
+def cut_to(text: str, most: int) -> str:
+    """A text of at most `most` characters for a message; three dots mark where it is cut.
+
+    >>> cut_to("step-240k", 9), cut_to("step-240k", 6)
+    ('step-240k', 'step-2...')
+    """
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
 def _written(value: object, depth: int) -> str:
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()

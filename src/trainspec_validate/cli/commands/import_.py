@@ -47,6 +47,13 @@ def _show_formats(context: click.Context, _option: click.Parameter, wanted: bool
     context.exit(terminal.OK)
 
 
+def _nothing(fragments: Sequence[Fragment]) -> str:
+    """A message for files that were read and have no value of a document, with what was read of them."""
+    named = ", ".join(entry.name for entry in fragments[:_MAX_NAMED])
+    read = "; ".join(remark.message for entry in fragments for remark in entry.remarks[:_MAX_NAMED])
+    return f"nothing was imported: {named} states no value that a document takes{': ' if read else ''}{read[:1000]}"
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -112,8 +119,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter per option
         raise click.UsageError("--known is about streams; none of the files is one")
     fragments = _fragments(paths, format_name, inputs)
     if not any(num_facts(fragment.facts) for fragment in fragments):
-        named = ", ".join(entry.name for entry in fragments[:_MAX_NAMED])
-        raise Failure(f"nothing was imported: {named} states no fact")
+        raise Failure(_nothing(fragments))
     if num_nodes is not None and any(fragment.kind != "ClusterProfile" for fragment in fragments):
         raise click.UsageError("--num-nodes is about clusters; no other kind of document has it")
     try:

@@ -11,6 +11,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
     write_formats,
 )
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, shown
+from trainspec_validate.model.values import cut_to
 
 _KINDS = (
     *("NO", "FSDP", "DEEPSPEED", "MEGATRON_LM", "TP", "TPU", "XLA", "MULTI_CPU", "MULTI_GPU", "MULTI_HPU", "MULTI_MLU"),
@@ -19,6 +20,7 @@ _KINDS = (
 """Words of `distributed_type`. Source: huggingface/accelerate:src/accelerate/utils/dataclasses.py."""
 _STAGES = {0: "none", 1: "optimizer", 2: "gradients", 3: "parameters"}
 _FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+_EIGHT = {"E4M3": "fp8-e4m3", "HYBRID": "fp8-hybrid"}
 _PLACES = {"cpu": "host", "nvme": "local-disk"}
 _CONFIG = "parallelism_config."
 NAMES_DEEPSPEED = "the settings of DeepSpeed are in"
@@ -106,8 +108,8 @@ def _write_deepspeed(draft: Draft) -> None:
     path = draft.word("deepspeed_config.deepspeed_config_file")
     if path:
         place = "deepspeed_config.deepspeed_config_file"
-        draft.remark(f"{NAMES_DEEPSPEED} {path[:120]}, which is not read: import it as well", place)
-        draft.lacks(("parallelism", "sharding"), f"the file {path[:120]} decides it, which is not read")
+        draft.remark(f"{NAMES_DEEPSPEED} {cut_to(path, 120)}, which is not read: import it as well", place)
+        draft.lacks(("parallelism", "sharding"), f"the file {cut_to(path, 120)} decides it, which is not read")
         return
     stage = draft.look("deepspeed_config.zero_stage")
     if isinstance(stage, int) and stage in _STAGES:
@@ -165,10 +167,38 @@ def _write_precision(draft: Draft, kind: str) -> None:
     if compute is None:
         draft.lacks(("precision", "compute"), f"mixed_precision is {shown(said)}, which is not known")
         return
+    how = ""
     if said == "fp8":
-        draft.remark("fp8: the library behind it decides on the recipe; see precision.recipe", "mixed_precision")
-        draft.lacks(("precision", "recipe"), "fp8_config and its library decide on the recipe")
+        how = "mixed_precision fp8: operations outside of the recipe run in bf16"
+        _write_recipe(draft)
     if kind == "DEEPSPEED":
-        write_deepspeed_formats(draft, compute, "")
+        write_deepspeed_formats(draft, compute, how)
         return
-    write_formats(draft, compute, "")
+    write_formats(draft, compute, how)
+
+
+def _write_recipe(draft: Draft) -> None:
+    """The recipe of Transformer Engine, where the file names that library and the format; other libraries decide.
+
+    Source: huggingface/accelerate:src/accelerate/utils/dataclasses.py, TERecipeKwargs, whose fields are those of
+    DelayedScaling in Transformer Engine.
+    """
+    pointer, section = ("precision", "recipe"), "fp8_config."
+    backend = (draft.word(f"{section}backend") or "").upper()
+    form = (draft.word(f"{section}fp8_format") or "").upper()
+    draft.look(
+        *(f"{section}{name}" for name in ("margin", "interval", "use_autocast_during_eval", "amax_compute_algo"))
+    )
+    kept = draft.look(f"{section}override_linear_precision")
+    blocks = draft.look(f"{section}use_mxfp8_block_scaling")
+    steps = draft.count(f"{section}amax_history_len")
+    if backend != "TE" or form not in _EIGHT or blocks not in (None, False) or kept not in (None, [False] * 3):
+        draft.remark("fp8: the library behind it decides on the recipe; see precision.recipe", "mixed_precision")
+        draft.lacks(pointer, "fp8_config and its library decide on the recipe")
+        return
+    draft.put((*pointer, "format"), _EIGHT[form])
+    draft.put((*pointer, "scaling"), "delayed", "the recipe DelayedScaling of Transformer Engine, backend TE")
+    if steps:
+        draft.put((*pointer, "amax_history_steps"), steps)
+    else:
+        draft.lacks((*pointer, "amax_history_steps"), "no amax_history_len is given, and releases have other defaults")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.model.values import cut_to
 
 AUTOCAST = {"amp_bf16": "bf16", "amp_fp16": "fp16"}
 """Formats of products by the word of `precision`."""
@@ -20,7 +21,7 @@ def put_sharding(draft: Draft, kind: str, usual: tuple[str, str] = ("", "")) -> 
     elif kind.casefold() in _SHARDING:
         draft.put(_SHARDED, _SHARDING[kind.casefold()], f"sharding_strategy {kind}")
     else:
-        draft.lacks(_SHARDED, f"sharding_strategy {kind[:40]} shards in groups whose size the ranks decide")
+        draft.lacks(_SHARDED, f"sharding_strategy {cut_to(kind, 40)} shards in groups whose size the ranks decide")
 
 
 def leave_ranks_open(draft: Draft) -> None:

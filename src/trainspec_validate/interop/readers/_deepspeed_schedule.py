@@ -5,6 +5,7 @@ from __future__ import annotations
 from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._optimizer_plan import put_final, put_kind, put_name, share_of
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
+from trainspec_validate.model.values import cut_to
 
 _RATE = ("optimizer", "learning_rate")
 _DEEPSPEED = "deepspeedai/DeepSpeed@edaa7221:deepspeed/runtime/lr_schedules.py"
@@ -74,7 +75,7 @@ def _put_deepspeed_peak(draft: Draft, prefix: str, kind: str) -> None:
     draft.look(rate)
     if kind not in _BY_OPTIMIZER | _DEEPSPEED_KINDS.keys():
         stated = f"; the rate of the optimizer is {peak:g}" if peak is not None else ""
-        draft.lacks((*_RATE, "peak"), f"the schedule {kind[:40]} is not known, and may change the rate{stated}")
+        draft.lacks((*_RATE, "peak"), f"the schedule {cut_to(kind, 40)} is not known, and may change the rate{stated}")
     elif peak is not None and peak > 0:
         draft.put((*_RATE, "peak"), peak)
     elif draft.reasons(name):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainspec_validate.interop.readers._huggingface_training import OVERLAPPED
 from trainspec_validate.interop.readers._plan_parts import Draft, shown
+from trainspec_validate.model.values import cut_to
 
 _SIZE = r"(?:_(?:world_|group_)?(?:size|degree|dim|num|n))?\Z"
 _PARALLEL = r"_?(?:model_?)?parallel(?:ism)?(?:_(?:world_|group_)?(?:size|degree|dim|num|mode))?\Z"
@@ -60,7 +61,9 @@ def _split(draft: Draft) -> Iterator[tuple[str, str]]:
         reason = next(iter(draft.reasons(name)), "")
         if not reason and (size is not True and size in _IDLE):
             continue
-        told = f"{reason or f'{name[:60]} is {shown(size)}'}: the program splits ranks in a way of its own ({axis})"
+        told = (
+            f"{reason or f'{cut_to(name, 60)} is {shown(size)}'}: the program splits ranks in a way of its own ({axis})"
+        )
         yield axis, told
 
 
@@ -90,6 +93,6 @@ def leave_micro_batch_open(draft: Draft) -> None:
     for name, value in draft.values.items():
         another = _MICRO.search(name.lower().replace("-", "_")) and name not in draft.used and "." not in name
         if another and stated is not None and value not in (None, stated):
-            told = f"{stated} by per_device_train_batch_size, and {name[:60]} is {shown(value)}"
+            told = f"{stated} by per_device_train_batch_size, and {cut_to(name, 60)} is {shown(value)}"
             draft.drop([("batch", "micro_sequences")], f"{told}; the program decides")
             return

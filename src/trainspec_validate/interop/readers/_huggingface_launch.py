@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._shell_choices import has_marks
 from trainspec_validate.interop.readers._shell_found import PROGRAM, Option
 from trainspec_validate.interop.readers._shell_options import Started
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 ACCELERATE, DEEPSPEED = "accelerate.", "deepspeed."
 """Before the names of settings that come from such a file."""
@@ -224,7 +225,7 @@ def _asked_by_program(draft: Draft) -> str:
     for name in ("deepspeed", "fsdp"):
         asked = draft.values.get(name)
         if asked not in (None, False, "", [], {}):
-            what = f" {asked[:120]}" if isinstance(asked, str) else ""
+            what = f" {cut_to(asked, 120)}" if isinstance(asked, str) else ""
             return f"{name}{what} of the program goes before the launcher, and what it asks for is not read here"
     return ""
 

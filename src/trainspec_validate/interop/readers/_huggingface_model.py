@@ -9,6 +9,7 @@ from trainspec_validate.interop.readers._huggingface_hybrid import STATE_SPACES,
 from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of, shown
 from trainspec_validate.interop.readers._position_encoding import put_of_kind
+from trainspec_validate.model.values import cut_to
 
 VERSION = "transformers 5.23.0"
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
@@ -94,7 +95,7 @@ def write_model(draft: Draft, prefix: str = "") -> None:
     saved = draft.word(*names("torch_dtype", "dtype"))
     if saved:
         draft.remark(
-            f"the weights are saved in {_FORMATS.get(saved, saved)[:40]}; how they are trained is set elsewhere"
+            f"the weights are saved in {cut_to(_FORMATS.get(saved, saved), 40)}; how they are trained is set elsewhere"
         )
 
 

@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._huggingface_training import (
 from trainspec_validate.interop.readers._huggingface_weights import loaded_format
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _STARTS_RANKS = re.compile(r"torchrun|torch[._]distributed|mpirun|mpiexec|deepspeed")
 """Launchers after which the Trainer runs on several ranks without a configuration of accelerate."""
@@ -69,6 +70,6 @@ def leave_launch_open(draft: Draft, started: str = "") -> None:
     overlap, kept = ("communication", "overlap_gradients"), ("precision", "high_precision_operations")
     if draft.derived.get(overlap) == OVERLAPPED and (accelerate or not _STARTS_RANKS.search(started)):
         alone = started and not accelerate
-        draft.drop([overlap], f"{started[:60]} starts one process, which may reduce nothing" if alone else why)
+        draft.drop([overlap], f"{cut_to(started, 60)} starts one process, which may reduce nothing" if alone else why)
     if draft.derived.get(kept) == AUTOCAST and (accelerate or not _WITHOUT_ACCELERATE.search(started)):
         draft.drop([kept], why)

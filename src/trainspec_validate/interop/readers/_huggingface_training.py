@@ -25,7 +25,7 @@ from trainspec_validate.interop.readers._plan_parts import (
 )
 from trainspec_validate.interop.readers._sequence_length import write_length
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 from trainspec_validate.system.digits import is_digits
 
 VERSION = "transformers 5.23.0, TrainingArguments"
@@ -92,20 +92,22 @@ _EXAMPLES = re.compile(
 """Programs among the examples of transformers and TRL that run the Trainer with its own arguments."""
 
 
+def shows_trainer(draft: Draft) -> bool:
+    """Whether arguments show that the program takes those of the Trainer."""
+    names = {name for name, value in draft.values.items() if value is not None}
+    own = len(names & _TRAINER_ALONE) >= 2 and not names & WITHOUT_TRAINER
+    return own and draft.values.get("deepspeed") is not True
+
+
 def drop_unknown_program(draft: Draft, program: str | None, *, own: bool = False) -> None:
     """Leave open what the Trainer's own defaults say, where nothing shows that the program takes its arguments.
 
     A parser of its own takes `--deepspeed` without a file, which the Trainer's arguments do not; `own` says that the
     arguments are in a section of a program's own configuration.
     """
-    names = {name for name, value in draft.values.items() if value is not None}
-    if (
-        not own
-        and len(names & _TRAINER_ALONE) >= 2
-        and draft.values.get("deepspeed") is not True
-        and not names & WITHOUT_TRAINER
-    ):
+    if not own and shows_trainer(draft):
         return
+    names = {name for name, value in draft.values.items() if value is not None}
     named = program[:60] if program else "the command"
     why = f"nothing shows that {named} is a program of the Trainer, so that defaults of its own may hold"
     draft.drop_defaults(why, launched(draft))
@@ -153,7 +155,7 @@ def leave_groups_open(draft: Draft, file: str, groups: frozenset[str] = _DECIDED
     weak = [place for place, how in draft.derived.items() if isinstance(how, Default) and place[0] in groups]
     for place, value in [(place, draft.get(*map(str, place))) for place in weak]:
         by = "by the arguments" if draft.derived.get(place) in _BY_ARGUMENTS else "by default"
-        draft.drop([place], f"{bare(value)} {by}, and {file[:120]}, which is not read, may set it")
+        draft.drop([place], f"{bare(value)} {by}, and {cut_to(file, 120)}, which is not read, may set it")
 
 
 def write_training(draft: Draft) -> None:
@@ -173,10 +175,12 @@ def write_training(draft: Draft) -> None:
     elif path:
         _name_configuration(draft, path)
         for pointer in (("parallelism", "sharding"), ("communication", "overlap_gradients")):
-            draft.lacks(pointer, f"the file {path[:120]} decides it, which is not read")
+            draft.lacks(pointer, f"the file {cut_to(path, 120)} decides it, which is not read")
         if compute != "fp32" or not write_loaded(draft):
             write_deepspeed_formats(draft, compute, how)
-            why = f"the communication_data_type of {path[:120]}, which is not read, or the format of the products"
+            why = (
+                f"the communication_data_type of {cut_to(path, 120)}, which is not read, or the format of the products"
+            )
             draft.drop([("precision", "reduction")], why)
     else:
         _write_sharding(draft)
@@ -196,7 +200,7 @@ def _name_configuration(draft: Draft, path: str) -> None:
     """Name the configuration of DeepSpeed that is not read; the name of one that ms-swift has states its ZeRO stage."""
     built_in = _BUILT_IN.fullmatch(path)
     if built_in is None:
-        draft.remark(f"deepspeed names the file {path[:120]}, which is not read: import it as well", "deepspeed")
+        draft.remark(f"deepspeed names the file {cut_to(path, 120)}, which is not read: import it as well", "deepspeed")
         return
     how = f"{path}, the name of a configuration that ms-swift has"
     draft.put(("parallelism", "sharding"), _STAGES[int(built_in[1])], how)
@@ -386,7 +390,7 @@ def _write_rest(draft: Draft) -> None:
     for reason in draft.reasons(*names):
         draft.lacks(("model", "name"), reason)
     if name and is_placeholder(name):
-        draft.lacks(("model", "name"), f"{name[:60]} is to be replaced by the model")
+        draft.lacks(("model", "name"), f"{cut_to(name, 60)} is to be replaced by the model")
     elif name and name_of(name):
         draft.put(("model", "name"), name_of(name), "" if name_of(name) == name else f"made of {name[:120]!r}")
     run = draft.word("run_name")
@@ -399,9 +403,7 @@ def _write_rest(draft: Draft) -> None:
     if optimizer in _EIGHT_BIT:
         draft.put(("precision", "optimizer_state"), "int8", f"optim {optimizer}")
     elif optimizer.endswith(("8bit", "4bit", "fp8")):
-        draft.drop(
-            [("precision", "optimizer_state")], f"optim {optimizer[:60]} stores moments in fewer bits of its own"
-        )
+        draft.drop([("precision", "optimizer_state")], f"optim {cut_to(optimizer, 60)} stores moments in fewer bits")
     if optimizer in _MOMENTS:
         draft.put(("precision", "num_optimizer_moments"), _MOMENTS[optimizer], f"optim {optimizer}")
     saved = draft.number("save_steps")
@@ -417,7 +419,9 @@ def _write_memory(draft: Draft) -> None:
     )
     inside = next((name for name, value in draft.values.items() if _asks_inside(name, value)), None)
     if inside is not None and recomputed is None:
-        why = f"{inside[:60]} asks for gradient_checkpointing, which the version of transformers may take from it"
+        why = (
+            f"{cut_to(inside, 60)} asks for gradient_checkpointing, which the version of transformers may take from it"
+        )
         draft.lacks(("memory", "activation_policy"), why)
     elif wanted and draft.get("memory", "activation_policy") is None:
         # FSDP has a switch of its own, so that this one is off states nothing.
@@ -469,7 +473,11 @@ def put_prefetch(draft: Draft, *, second: bool) -> None:
     elif str(policy).upper() in _PREFETCHED:
         draft.put(place, value=True, how=f"{name}: {policy}")
     else:
-        told = f"{name} is {str(policy)[:40]}" if policy is not None else "NO_PREFETCH by default, accelerate 1.15.0"
+        told = (
+            f"{name} is {cut_to(str(policy), 40)}"
+            if policy is not None
+            else "NO_PREFETCH by default, accelerate 1.15.0"
+        )
         draft.lacks(place, f"{told}: the forward pass overlaps as far as the host runs ahead, the backward pass not")
 
 

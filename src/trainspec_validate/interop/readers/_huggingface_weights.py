@@ -8,6 +8,7 @@ from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _LOADED = (
     *("torch_dtype", "dtype", "model_dtype", "model.torch_dtype", "model.dtype"),
@@ -143,7 +144,7 @@ def leave_frozen_open(draft: Draft, given: Mapping[str, Any] | None = None) -> N
         names.append("mm_tunable_parts")
     names.sort(key=lambda name: values[name] != "frozen")
     if names:
-        draft.lacks(("num_parameters_trained",), f"{names[0][:60]} leaves a part of the model as it is")
+        draft.lacks(("num_parameters_trained",), f"{cut_to(names[0], 60)} leaves a part of the model as it is")
 
 
 def leave_adapters_open(draft: Draft, program: str) -> None:

@@ -9,6 +9,7 @@ from trainspec_validate.interop.fragment import ForeignFormatError
 from trainspec_validate.interop.readers import _nvlink, _pci
 from trainspec_validate.interop.readers._draft import Draft, plain_int
 from trainspec_validate.interop.readers._links import meshed
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system import xml
 
 _TAGS = frozenset({"distances2", "distances2hetero"})
@@ -52,7 +53,7 @@ def matrices(root: xml.Element) -> Iterator[Matrix]:
         words = [word for child in item.children if child.tag == "u64values" for word in child.text.split()]
         size = plain_int(item.get("nbobjs"), 1, _MAX_OBJECTS)
         if size is None or len(indexes) != size or len(words) != size * size:
-            told = f"a distance matrix states {(item.get('nbobjs') or 'no')[:16]} objects"
+            told = f"a distance matrix states {cut_to((item.get('nbobjs') or 'no'), 16)} objects"
             raise ForeignFormatError(
                 f"{told}, but has {len(indexes)} indexes and {len(words)} values",
                 item.line,

@@ -8,7 +8,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_co
 from trainspec_validate.interop.readers._shell_words import cut_words
 from trainspec_validate.interop.readers._slurm_sizes import devices_per_node, nodes_told, slurm_sizes
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 from trainspec_validate.system.digits import is_digits
 
 _SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus"}
@@ -184,9 +184,10 @@ def _of_included(draft: Draft) -> tuple[int | None, str]:
         return slots, "accelerators that include of deepspeed names"
     reason = next(iter(draft.reasons("include")), "")
     if not reason and "$" in str(named):
-        reason = f"include of deepspeed is {bare(named)[:60]}, which is not resolved"
+        reason = f"include of deepspeed is {cut_to(bare(named), 60)}, which is not resolved"
     _leave_open(
-        draft, reason or f"include of deepspeed is {bare(named)[:60]}, which lists no accelerators of each host"
+        draft,
+        reason or f"include of deepspeed is {cut_to(bare(named), 60)}, which lists no accelerators of each host",
     )
     return None, ""
 
@@ -272,7 +273,9 @@ def _hosts(draft: Draft) -> str:
     if draft.reasons("hostfile"):
         return "each host in the hostfile, whose name is not resolved"
     return (
-        f"each host in {file[:80]}, which is not read" if file else "each host in /job/hostfile, or of this one alone"
+        f"each host in {cut_to(file, 80)}, which is not read"
+        if file
+        else "each host in /job/hostfile, or of this one alone"
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.model.values import cut_to
 
 MAX_COLUMNS = 320
 _MAX_LINES = 200_000
@@ -70,15 +71,15 @@ def rows(
         if not words or words[0] != label:
             seen = f"{words[0][:32]!r}" if words else "nothing"
             raise ForeignFormatError(
-                f"the row of {label[:32]} is expected, {seen} found", number, "copy the whole matrix"
+                f"the row of {cut_to(label, 32)} is expected, {seen} found", number, "copy the whole matrix"
             )
         cells = words[1 : len(columns) + 1]
         wrong = next((cell for cell in cells if not is_cell(cell)), None)
         if wrong is not None:
-            raise ForeignFormatError(f"the row of {label[:32]} holds {wrong[:32]!r}, which is no cell", number)
+            raise ForeignFormatError(f"the row of {cut_to(label, 32)} holds {wrong[:32]!r}, which is no cell", number)
         if len(cells) < len(columns):
             raise ForeignFormatError(
-                f"the row of {label[:32]} has {len(cells)} cells for {len(columns)} columns", number
+                f"the row of {cut_to(label, 32)} has {len(cells)} cells for {len(columns)} columns", number
             )
         found.append(Row(label, tuple(cells), _tail(lines[position], words, len(columns)), number))
         position += 1

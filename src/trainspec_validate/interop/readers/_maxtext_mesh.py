@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Draft, is_count
-from trainspec_validate.model.values import as_in_file
+from trainspec_validate.model.values import as_in_file, cut_to
 
 _AXES = {
     "data": ("diloco", "data"),
@@ -87,7 +87,7 @@ def _mesh(draft: Draft, prefix: str, total: int | None) -> dict[str, int | None]
             if value is None and not draft.reasons(setting):
                 value = default
             if value != -1 and not is_count(value):
-                draft.remark(f"{setting} is {as_in_file(value)[:40]}, where a degree or -1 belongs", setting)
+                draft.remark(f"{setting} is {cut_to(as_in_file(value), 40)}, where a degree or -1 belongs", setting)
             mesh[name] = value if is_count(value) and isinstance(value, int) else None
     draft.look(f"{prefix}_autoregressive_parallelism", f"{prefix}_parallelism")
     open_axes = [name for name, value in mesh.items() if value is None]

@@ -10,6 +10,7 @@ from trainspec_validate.interop.readers._maxtext_mesh import Axes
 from trainspec_validate.interop.readers._optimizer_plan import put_name, share_of
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, like, name_of, shown
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 BASE = "AI-Hypercomputer/maxtext@000e9355:MaxText/configs/base.yml"
 _FORMATS = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
@@ -343,7 +344,7 @@ def _write_memory(draft: Draft) -> None:
     if policy in _POLICIES:
         draft.put(("memory", "activation_policy"), _POLICIES[policy])
     elif policy and policy.startswith(_SELECTIVE):
-        draft.put(("memory", "activation_policy"), "selective", f"remat_policy {policy[:60]} keeps some results")
+        draft.put(("memory", "activation_policy"), "selective", f"remat_policy {cut_to(policy, 60)} keeps some results")
     elif policy or entries:
         draft.lacks(("memory", "activation_policy"), f"remat_policy is {shown(policy)}")
 
@@ -380,7 +381,7 @@ def _put_kind(draft: Draft) -> str | None:
         return None
     if word:
         kind = _KINDS.get(word.casefold(), "other")
-        draft.put((*_RATE, "kind"), kind, "" if kind == word else f"the schedule {word[:60]}")
+        draft.put((*_RATE, "kind"), kind, "" if kind == word else f"the schedule {cut_to(word, 60)}")
         return kind
     if all(draft.values.get(name) is not None for name in _ALL):
         draft.put((*_RATE, "kind"), "cosine", "no lr_schedule_type among all settings: a version with cosines alone")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.model.values import cut_to
 
 _SWITCHES = ("disable_bias_linear", "add_bias_linear", "normalization", "position_embedding_type", "embed_layernorm")
 _POSITIONS = (
@@ -31,7 +32,7 @@ def count_biases(draft: Draft) -> None:
     if isinstance(table, str):
         draft.more_parameters = table
     elif norm not in _CENTRED | _UNCENTRED:
-        draft.more_parameters = f"normalization is {norm[:40]}, whose parameters are not known"
+        draft.more_parameters = f"normalization is {cut_to(norm, 40)}, whose parameters are not known"
     elif biased and (draft.get("model", "experts") or draft.get("model", "attention") == "latent"):
         draft.more_parameters = "linear layers have biases; those of experts or latent attention are not counted"
     else:
@@ -49,7 +50,7 @@ def _positions(draft: Draft) -> int | str:
     if kind in _WITHOUT_TABLE or without or draft.flag("add_position_embedding") is False:
         return 0
     if kind and kind not in _TABLE:
-        return f"position_embedding_type is {kind[:40]}, whose parameters are not known"
+        return f"position_embedding_type is {cut_to(kind, 40)}, whose parameters are not known"
     return draft.count("max_position_embeddings") or "the table of positions has no max_position_embeddings"
 
 

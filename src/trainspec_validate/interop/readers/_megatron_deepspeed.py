@@ -10,7 +10,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_co
 from trainspec_validate.interop.readers._setting_places import MAX_LISTED
 from trainspec_validate.interop.readers._worlds import leaves
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 
 FORK = "deepspeedai/Megatron-DeepSpeed@207b2d5a:megatron/arguments.py"
 _STARTS = ("deepspeed", "deepspeed_config", "zero_stage")
@@ -156,7 +156,7 @@ def settle(draft: Draft, source: str, written: Mapping[str, Any] | None = None) 
             del draft.unknown[pointer]
         _lay_over(draft, written, str(draft.values["deepspeed_config"]).rpartition("/")[2][:80])
     elif named:
-        told = f"deepspeed_config names the file {named[:120]}, which decides what these arguments leave open"
+        told = f"deepspeed_config names the file {cut_to(named, 120)}, which decides what these arguments leave open"
         draft.remark(told, "deepspeed_config")
     if named and isinstance(draft.derived.get(steps), Default):
         draft.drop([steps], f"no global batch is given, and {_WHY}")
@@ -173,10 +173,10 @@ def _leave_curriculum_open(draft: Draft, written: Mapping[str, Any]) -> None:
     asked = [name for name, value in settings.items() if name.endswith(".enabled") and value is not False]
     asked += [name for name, value in draft.values.items() if "curriculum" in name and value not in (None, False)]
     if asked:
-        why = f"{asked[0][:60]}: a curriculum may train on shorter sequences first"
+        why = f"{cut_to(asked[0], 60)}: a curriculum may train on shorter sequences first"
         draft.remark(f"{why}; a plan has no place for it")
     elif named is not None and not written:
-        why = f"a curriculum in {bare(named)[:80]}, which is not read, may train on shorter sequences first"
+        why = f"a curriculum in {cut_to(bare(named), 80)}, which is not read, may train on shorter sequences first"
     else:
         return
     draft.lacks(("batch", "global_tokens"), why)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 
 _LOADED = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/checkpointing.py"
 _FORCED = ("gated_ffn", "tied_embeddings", "num_key_value_heads", "attention", "positions", "num_parameters")
@@ -78,7 +78,7 @@ def leave_foreign_model_open(draft: Draft) -> None:
         draft.drop([("model", "family"), ("model", "experts"), ("parallelism", "expert"), *_SIZES], why)
     spec = draft.values.get("spec")
     if isinstance(spec, str) and not spec.startswith("megatron.core."):
-        why = f"spec takes the layers from {spec[:80]}, which is not read"
+        why = f"spec takes the layers from {cut_to(spec, 80)}, which is not read"
         draft.drop([("model", "family"), ("model", "attention"), *_SIZES], why)
     elsewhere = next((name for name in _unknown_names(draft) if _OTHER_SHAPE.search(name)), None)
     if elsewhere:

@@ -9,6 +9,7 @@ from trainspec_validate.interop.readers._latent_attention import count_latent
 from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Draft, is_count, name_of, shown
 from trainspec_validate.interop.readers._position_encoding import put_megatron
 from trainspec_validate.interop.readers._state_space_layers import Names, counted, put_layers, put_state
+from trainspec_validate.model.values import cut_to
 
 ARGUMENTS = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _BERT_TIES = (
@@ -90,7 +91,7 @@ def _count_more(draft: Draft) -> None:
     normed, biased = draft.flag("qk_layernorm"), draft.flag("add_qkv_bias")
     for part, value in draft.values.items():
         if _SEEN.search(part) and value not in (None, False):
-            draft.more_parameters = f"{part[:60]} is given, so the model has more parts than the decoder"
+            draft.more_parameters = f"{cut_to(part, 60)} is given, so the model has more parts than the decoder"
             return
     if draft.reasons("qk_layernorm", "add_qkv_bias"):
         draft.more_parameters = draft.reasons("qk_layernorm", "add_qkv_bias")[0]
@@ -164,7 +165,7 @@ def _write_family(draft: Draft) -> str | None:
     if pattern and not [name for name in several if name != "$program"] and (family := _write_pattern(draft, pattern)):
         return family
     if pattern:
-        told = f"the pattern of layers {pattern[:60]} is not read by this importer; a plan states it in model.family"
+        told = f"the pattern of layers {cut_to(pattern, 60)} is not read; a plan states it in model.family"
         draft.remark(f"{told} and in counts of layers", next(name for name in _PATTERNS if draft.look(name)))
     hybrid = pattern or draft.flag("is_hybrid_model") or several
     if not hybrid and draft.look("num_layers", "encoder_num_layers") is None and draft.look("hidden_size") is None:
@@ -251,7 +252,7 @@ def _write_vocabulary(draft: Draft) -> None:
         draft.put(("model", "vocabulary_size"), size)  # Megatron-LM, which pads the size, refuses such a tokenizer
         return
     if kind and kind not in SIZED_TOKENIZERS:
-        why = f"the tokenizer decides it: {kind[:60]} takes no vocab_size ({_TOKENIZERS})"
+        why = f"the tokenizer decides it: {cut_to(kind, 60)} takes no vocab_size ({_TOKENIZERS})"
         draft.lacks(("model", "vocabulary_size"), why)
         return
     multiple = (step or _PADDING) * (draft.count("tensor_model_parallel_size") or 1)

@@ -8,6 +8,7 @@ from trainspec_validate.interop.readers import _megatron_deepspeed as deepspeed
 from trainspec_validate.interop.readers._megatron_model import ARGUMENTS, write_model
 from trainspec_validate.interop.readers._megatron_precision import write_precision
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, is_count, like, name_of, shown
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system.digits import is_digits
 
 MAX_LENGTH = 16 * 1024
@@ -90,7 +91,7 @@ def _leave_tokens_open(draft: Draft) -> None:
         if name in _VARIABLE and draft.flag(name):
             why = f"{name}: sequences are as long as they come, and seq_length is the most"
         elif name.rpartition(".")[2] in _KINDS and isinstance(value, str) and "diffusion" in value.casefold():
-            why = f"{name} is {value[:40]}: a diffusion model trains on latents, and not on tokens"
+            why = f"{name} is {cut_to(value, 40)}: a diffusion model trains on latents, and not on tokens"
     if why:
         for place in (("batch", "global_tokens"), ("job", "num_tokens")):
             draft.lacks(place, why)

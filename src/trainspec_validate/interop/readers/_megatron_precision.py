@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit, leave_offload_open, like
 from trainspec_validate.interop.readers._recomputation import policy_of_layers
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "NVIDIA/Megatron-LM@d98e8a64:megatron/training/arguments.py"
 _MIXED = "NVIDIA/Megatron-LM@d98e8a64:megatron/core/optimizer"
@@ -89,7 +90,7 @@ def _sums(draft: Draft, compute: str) -> tuple[str | None, str]:
         return None, reason
     given = draft.word("main_grads_dtype")
     if given and main is None:
-        return None, f"main_grads_dtype is {given[:40]}, which is not known"
+        return None, f"main_grads_dtype is {cut_to(given, 40)}, which is not known"
     if compute == "bf16" and main not in {None, "fp32"}:
         return compute, f"main_grads_dtype is {main}, and nothing asks for sums in fp32 ({_SOURCE})"
     if compute == "bf16" and "grad_reduce_in_fp32" not in draft.values:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, plain_text
+from trainspec_validate.model.values import cut_to
 
 _NOTHING = frozenset({"", "n/a", "na", "none", "-", "tbd"})
 
@@ -66,7 +67,13 @@ def put_software(sheet: Sheet, said: Mapping[str, Any]) -> None:
         for name, key, pattern in _IN_TEXT:
             match = pattern.search(stack[:2000])
             if match and key[0] not in sheet.facts.get("software", {}):
-                _put(sheet, key[0], name, match["version"], f"other_software_stack says {plain_text(stack)[:160]}")
+                _put(
+                    sheet,
+                    key[0],
+                    name,
+                    match["version"],
+                    f"other_software_stack says {cut_to(plain_text(stack), 160)}",
+                )
         if words(said, "other_software_stack"):
             sheet.remark(
                 f"other_software_stack is read for libraries and runtimes alone: {words(said, 'other_software_stack')}"
@@ -102,7 +109,9 @@ def _put_entries(sheet: Sheet, entries: Sequence[Mapping[str, Any]]) -> None:
 
 def _tell_others(sheet: Sheet, given: Mapping[str, str]) -> None:
     known = {key for key, _, _ in _KEYS}
-    left = [f"{key[:60]} {version[:60]}" for key, version in given.items() if version and key not in known]
+    left = [
+        f"{cut_to(key, 60)} {cut_to(version, 60)}" for key, version in given.items() if version and key not in known
+    ]
     for start in range(0, min(len(left), _MAX_ENTRIES), _ENTRIES_OF_A_REMARK):
         sheet.remark(f"no key takes of other_software_stack: {', '.join(left[start : start + _ENTRIES_OF_A_REMARK])}")
     if len(left) > _MAX_ENTRIES:
@@ -123,7 +132,7 @@ def _put_framework(sheet: Sheet, written: str) -> None:
         sheet.put(("software", "frameworks", 0, "name"), as_label(match["name"]))
         sheet.put(("software", "frameworks", 0, "version"), match["version"])
     elif written:
-        sheet.unknown(("software", "frameworks"), f"framework says {written[:200]}")
+        sheet.unknown(("software", "frameworks"), f"framework says {cut_to(written, 200)}")
 
 
 def _put(sheet: Sheet, target: str, name: str, version: str, how: str) -> None:

@@ -6,6 +6,7 @@ import re
 
 from trainspec_validate.interop.readers._megatron_count import count_biases
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, shown
+from trainspec_validate.model.values import cut_to
 
 _SIZED = re.compile(
     r"bias|norm(?!al)|embedding(?!s\Z)|head|expert|mtp|nextn|predict|lora|adapter|ffn|feed_?forward|intermediate|vocab|hidden|width"
@@ -40,9 +41,8 @@ def count_more(draft: Draft) -> None:
         if section != "model" or "." in key or name in draft.used or value in _OFF or isinstance(value, dict | list):
             continue
         if _SIZED.search(key) and not _WEIGHTLESS.search(key) and _USUAL.get(key) != value:
-            draft.more_parameters = (
-                f"{origin[:60]} is {shown(value)}, which this reader does not know and which may give the model weights"
-            )
+            why = "which this reader does not know and which may give the model weights"
+            draft.more_parameters = f"{cut_to(origin, 60)} is {shown(value)}, {why}"
             return
 
 

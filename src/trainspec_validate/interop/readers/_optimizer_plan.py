@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from trainspec_validate.interop.readers._clipping_plan import CLIPPING, put_clipping
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, is_count, like
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _RATE = ("optimizer", "learning_rate")
 _OPTIMIZERS = (
@@ -105,7 +106,7 @@ def put_name(draft: Draft, usual: tuple[str, str], *names: str) -> None:
     word = draft.word(*names)
     if word:
         name = optimizer_name(word)
-        draft.put(pointer, name, "" if name == word else f"the optimizer {word[:60]}")
+        draft.put(pointer, name, "" if name == word else f"the optimizer {cut_to(word, 60)}")
     elif any(draft.reasons(*names)):
         draft.lacks(pointer, draft.reasons(*names)[0])
     elif usual[0]:
@@ -133,7 +134,7 @@ def put_kind(draft: Draft, kinds: Mapping[str, str], usual: tuple[str, str], *na
     word = draft.word(*names)
     if word:
         kind = kinds.get(word.casefold(), "other")
-        draft.put(pointer, kind, "" if kind == word else f"the schedule {word[:60]}")
+        draft.put(pointer, kind, "" if kind == word else f"the schedule {cut_to(word, 60)}")
     elif draft.reasons(*names):
         draft.lacks(pointer, draft.reasons(*names)[0])
     elif usual[0]:
@@ -419,7 +420,7 @@ def write_nemo(draft: Draft) -> None:
         draft.copy((*_RATE, "total_steps"), "model.optim.sched.max_steps")
     scheme = draft.word("model.peft.peft_scheme", "peft.peft_scheme")
     if scheme and scheme.casefold() not in {"lora", "none", "null"}:
-        draft.lacks(("lora",), f"peft_scheme is {scheme[:40]}, whose adapters are not read")
+        draft.lacks(("lora",), f"peft_scheme is {cut_to(scheme, 40)}, whose adapters are not read")
     if scheme == "lora":
         tuning = "model.peft.lora_tuning." if "model.peft.peft_scheme" in draft.values else "peft.lora_tuning."
         put_lora(draft, f"{tuning}adapter_dim", f"{tuning}alpha", f"{tuning}target_modules")

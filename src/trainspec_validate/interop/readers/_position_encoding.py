@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainspec_validate.interop.readers._plan_parts import Draft
+from trainspec_validate.model.values import cut_to
 
 POSITIONS = ("model", "positions")
 _WORDS = {
@@ -66,6 +67,6 @@ def put_megatron(draft: Draft) -> None:
     elif draft.flag("use_alibi_position_embeddings"):
         draft.put(POSITIONS, "linear-bias", "use_alibi_position_embeddings")
     elif word:
-        put_word(draft, word, f"position_embedding_type {word[:40]}")
+        put_word(draft, word, f"position_embedding_type {cut_to(word, 40)}")
     for reason in draft.reasons("position_embedding_type"):
         draft.lacks(POSITIONS, reason)

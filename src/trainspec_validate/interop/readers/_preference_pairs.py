@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from trainspec_validate.interop.readers._huggingface_training import is_example
+from trainspec_validate.interop.readers._huggingface_training import is_example, shows_trainer
 from trainspec_validate.interop.readers._huggingface_weights import is_factory
 from trainspec_validate.interop.readers._plan_parts import Draft, like, shown
+from trainspec_validate.model.values import cut_to
 
 _FACTORY = {
     **dict.fromkeys(("dpo", "orpo", "rm"), True),
@@ -100,6 +101,8 @@ def _paired(draft: Draft, program: str | None) -> tuple[str, bool | None]:
 
 def _paired_by_trainer(draft: Draft, program: str | None) -> tuple[str, bool | None]:
     """What shows that a trainer of TRL or ms-swift takes pairs: its program, its arguments, or names of the job."""
+    if program and program.endswith(".py") and _TRL.fullmatch(program) and not shows_trainer(draft):
+        return f"{program} has the name of an example of TRL, and no argument shows that it is that", None
     if program and (_TRL.fullmatch(program) or _SWIFT_PAIRED.fullmatch(program)):
         return f"{program} of {'TRL' if 'swift' not in program else 'ms-swift'}", True
     if program and (_TRL_UNPAIRED.fullmatch(program) or _SWIFT_UNPAIRED.fullmatch(program)):
@@ -107,7 +110,7 @@ def _paired_by_trainer(draft: Draft, program: str | None) -> tuple[str, bool | N
     if program == "swift rlhf":
         return "swift rlhf takes pairs for its default, rlhf_type dpo, and the command names no type", None
     if program and (_PREFERENCES.search(program) or _OPEN.fullmatch(program)):
-        return f"{program[:60]} decides", None
+        return f"{cut_to(program, 60)} decides", None
     if (named := _named_so(draft)) and not is_example(program):
         return named, None
     if draft.number("beta") is None or any(draft.values.get(name) is not None for name in _UNPAIRED):

@@ -12,6 +12,7 @@ from trainspec_validate.interop.readers._counted import counted
 from trainspec_validate.interop.readers._draft import MAX_DEVICES, Draft
 from trainspec_validate.interop.readers._matrix import plain_lines
 from trainspec_validate.interop.readers._query import Listed, start
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system import xml
 from trainspec_validate.system.boundary import words_of
 
@@ -125,7 +126,9 @@ def read_xml(text: ForeignText) -> Fragment:
     """
     root = xml.parse(text.text)
     if root.tag != "nvidia_smi_log":
-        raise ForeignFormatError(f"starts with <{root.tag[:64]}>", root.line, "a log starts with <nvidia_smi_log>")
+        raise ForeignFormatError(
+            f"starts with <{cut_to(root.tag, 64)}>", root.line, "a log starts with <nvidia_smi_log>"
+        )
     draft = Draft()
     gpus = [child for child in root.children if child.tag == "gpu"]
     if not gpus:
@@ -213,5 +216,5 @@ def _dcgm_devices(lines: Sequence[str], draft: Draft) -> list[Listed]:
         if field and field[1] == "Name":
             found.append(Listed(product=field[2].removesuffix("(last known)").strip(), line=number))
         elif field:
-            draft.remark(f"a device has the status {field[2].strip()[:32]}", number)
+            draft.remark(f"a device has the status {cut_to(field[2].strip(), 32)}", number)
     return found

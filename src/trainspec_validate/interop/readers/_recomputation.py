@@ -6,6 +6,7 @@ from typing import Any
 
 from trainspec_validate.interop.readers._plan_parts import Draft
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system.digits import is_digits
 
 _POLICY: Pointer = ("memory", "activation_policy")
@@ -85,4 +86,4 @@ def put_selective(draft: Draft, mode: str, option: Any, name: str, how: str = ""
     elif int(word[:4]) == 1:
         draft.put(_POLICY, "full", f"{name} 1: each layer is recomputed whole")
     else:
-        draft.lacks(_POLICY, f"{name} {word[:20]}: one layer of so many is recomputed, and the others are kept")
+        draft.lacks(_POLICY, f"{name} {cut_to(word, 20)}: one layer of so many is recomputed, and the others are kept")

@@ -10,7 +10,7 @@ import itertools
 import re
 from dataclasses import dataclass, field
 
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 
 MAX_ALTERNATIVES = 16
 _MAX_DEPTH = 40
@@ -46,7 +46,7 @@ class Alternatives:
 
     def __str__(self) -> str:
         shown = [
-            f"{bare(value)[:40]}{f' (line {line})' if line else ''}"
+            f"{cut_to(bare(value), 120)}{f' (line {line})' if line else ''}"
             for value, line in zip(self.values, self.lines, strict=True)
         ]
         if self.free:

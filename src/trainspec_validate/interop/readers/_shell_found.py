@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from trainspec_validate.interop.readers._launched_ranks import LAUNCHER, LAUNCHER_OPTIONS
 from trainspec_validate.interop.readers._shell_choices import ABSENT, OUTSIDE, Alternatives, has_marks
+from trainspec_validate.model.values import cut_to
 
 PROGRAM = "$program"
 """Under which the name of the program appears among its options."""
@@ -111,7 +112,7 @@ def _is_open(value: object) -> bool:
 
 def cut(text: str) -> str:
     """The beginning of a word; one with marks stays whole, since half a mark is none."""
-    return text if has_marks(text) else text[:40]
+    return text if has_marks(text) else cut_to(text, 40)
 
 
 def either(picked: list[Found], event: int | None) -> Found:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from trainspec_validate.model.values import cut_to
+
 _MAX_DOCUMENTS = 100
 _MAX_LINE = 4_096
 _HEAD = re.compile(
@@ -70,7 +72,7 @@ def with_run_documents(text: str) -> tuple[str, list[tuple[int, str]]]:
             continue
         why = _why_unread(document, body, lines)
         if why:
-            unread.append((document.head + 1, f"the document of `{document.words[:60]}` is not read: {why}"))
+            unread.append((document.head + 1, f"the document of `{cut_to(document.words, 60)}` is not read: {why}"))
             continue
         own = document.body if document.is_quoted else tuple(_ESCAPED.sub(r"\1", line) for line in document.body)
         lines[document.head : document.last + 1] = ["(", *own, ")"]

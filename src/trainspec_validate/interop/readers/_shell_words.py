@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system.digits import is_digits
 
 MAX_CHARACTERS = 1024 * 1024
@@ -424,6 +425,6 @@ def _skip_documents(scanner: _Scanner, waiting: list[tuple[str, int]]) -> None:
         last, line = waiting.pop(0)
         found = scanner.line_of(last)
         if found is None:
-            why = f"the document that begins here has no line {last[:40]}, so that all that follows is its text"
-            raise ForeignFormatError(why, line, f"end it with a line {last[:40]}")
+            why = f"the document that begins here has no line {cut_to(last, 40)}, so that all that follows is its text"
+            raise ForeignFormatError(why, line, f"end it with a line {cut_to(last, 40)}")
         scanner.step(found[1] - scanner.at)

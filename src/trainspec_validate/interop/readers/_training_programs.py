@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from trainspec_validate.interop.fragment import ForeignFormatError
+from trainspec_validate.model.values import cut_to
 
 _TRAINS_NOTHING = re.compile(
     r"(?i)(?:^|[_.-])(?:generate|generation|inference|infer|evaluate|evaluation|eval|zeroshot|preprocess|convert|decode"
@@ -44,7 +45,9 @@ def trains_nothing(programs: Iterable[str]) -> bool:
 
 def without_training(program: str) -> ForeignFormatError:
     """The error for a source that starts no training."""
-    return ForeignFormatError(f"{program[:60]} is no program that trains", help="give the script of the training")
+    return ForeignFormatError(
+        f"{cut_to(program, 60)} is no program that trains", help="give the script of the training"
+    )
 
 
 def command_of(words: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from trainspec_validate.interop.readers._clipping_plan import put_clipping
 from trainspec_validate.interop.readers._optimizer_plan import put_kind, put_lora, put_rate, share_of
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_of
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "volcengine/verl@b178a3cd:verl"
 ACTOR = "actor_rollout_ref.actor."
@@ -98,7 +99,7 @@ def write_tuning(draft: Draft) -> None:
 def _write_model(draft: Draft, *names: str) -> None:
     named = draft.word(*names)
     if named and name_of(named):
-        draft.put(("model", "name"), name_of(named), f"the path {named[:120]}")
+        draft.put(("model", "name"), name_of(named), f"the path {cut_to(named, 120)}")
     draft.lacks(("batch", "global_tokens"), "samples differ in length")
     draft.lacks(("batch", "loss_reduction"), "the loss of the program decides how it is averaged")
     why = "the configuration of the pretrained model holds it, and is not read"
@@ -246,7 +247,7 @@ def _write_batch(draft: Draft) -> None:
 def _write_optimizer(draft: Draft, prefix: str, clipping: str, usual: str) -> None:
     draft.default(("optimizer", "name"), "adamw", f"AdamW of PyTorch ({_SOURCE}/workers/fsdp_workers.py)")
     if (named := draft.word(f"{prefix}optimizer")) is not None and named.lower() not in {"adamw", "adam"}:
-        draft.put(("optimizer", "name"), "other", f"the optimizer {named[:60]}")
+        draft.put(("optimizer", "name"), "other", f"the optimizer {cut_to(named, 60)}")
     put_clipping(draft, (1.0, f"{_SOURCE}/trainer/config"), clipping, f"{prefix}clip_grad")
     peak = put_rate(draft, f"{prefix}lr")
     if peak is None:

@@ -15,7 +15,7 @@ from typing import Any
 from trainspec_validate.interop.readers._plan_parts import Default, Draft, why_open
 from trainspec_validate.interop.readers._shell_choices import ABSENT, Alternatives
 from trainspec_validate.model.finding import Pointer
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 
 MAX_WORLDS = 400
 _MAX_PRODUCT = 64
@@ -294,7 +294,7 @@ def _shown(value: object) -> str:
     if value is ABSENT:
         return "another one, which is not given"
     is_large = isinstance(value, int) and not isinstance(value, bool) and value >= 10**6
-    return f"{value:,}" if is_large else bare(value)[:40]
+    return f"{value:,}" if is_large else cut_to(bare(value), 120)
 
 
 def _remove(facts: dict[str, Any], pointer: Pointer) -> None:

@@ -24,6 +24,7 @@ from trainspec_validate.interop.readers._plan_settings import flatten, lines_in,
 from trainspec_validate.interop.readers._preference_pairs import count_pairs
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "axolotl-ai-cloud/axolotl@067b021c:src/axolotl/utils/schemas"
 _BUILDER = "axolotl-ai-cloud/axolotl@067b021c:src/axolotl/core/builders/base.py"
@@ -159,7 +160,7 @@ def _leave_auto_open(draft: Draft) -> None:
         why = f"bf16 is auto, the default of {_SOURCE}: the device decides"
     path = draft.word("deepspeed")
     if path:
-        why = f"{why}, and {path[:120]}, which is not read, may set it"
+        why = f"{why}, and {cut_to(path, 120)}, which is not read, may set it"
     draft.drop([("precision", key) for key in ("compute", "parameters", "gradients", "reduction")], why)
     draft.unknown["precision", "compute"] = why
 

@@ -63,6 +63,7 @@ from trainspec_validate.interop.readers._shell_unread import leave_configuration
 from trainspec_validate.interop.readers._training_programs import PADDLE, ROLL
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _HEAD = 256 * 1024
 _KINDS = frozenset({"model_type", "ssm_cfg", "text_config"})
@@ -258,7 +259,7 @@ def _leave_named_open(draft: Draft, launch: Mapping[str, Any]) -> None:
             # A file of accelerate is YAML; settings of FSDP alone, for the Trainer, fit no format.
             alone = name.startswith("fsdp") and not value.endswith((".yaml", ".yml"))
             way = ", and settings of FSDP alone fit no format" if alone else ": import it as well"
-            draft.remark(f"{name} names the file {value[:120]}, which is not read{way}", name)
+            draft.remark(f"{name} names the file {cut_to(value, 120)}, which is not read{way}", name)
             leave_groups_open(draft, value)
 
 
@@ -274,7 +275,7 @@ def _leave_launcher_open(draft: Draft, launch: Mapping[str, Any]) -> None:
     if "accelerate" in (draft.word(LAUNCHER) or ""):
         leave_loaded_open(draft)
     if file and "accelerate" in (draft.word(LAUNCHER) or ""):
-        told = f"config_file names the file {file[:120]}, which is not read: import it as well"
+        told = f"config_file names the file {cut_to(file, 120)}, which is not read: import it as well"
         draft.remark(told, "config_file")
         leave_groups_open(draft, file)
     elif "accelerate" in (draft.word(LAUNCHER) or "") and not _FORMATS & draft.values.keys():

@@ -14,6 +14,7 @@ from trainspec_validate.interop.readers._draft import Draft, as_name, plain_floa
 from trainspec_validate.interop.readers._node import Device, Node, check_size, describe
 from trainspec_validate.interop.readers._products import accelerator_model
 from trainspec_validate.interop.readers._query import unread
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system import xml
 
 NAME = "hwloc-xml"
@@ -144,7 +145,7 @@ def _virtual(machine: xml.Element, draft: Draft) -> None:
     names = {child.get("name"): child.get("value") or "" for child in machine.children if child.tag == "info"}
     product = f"{names.get('DMISysVendor', '')} {names.get('DMIProductName', '')}"
     if any(word in product for word in _VIRTUAL):
-        draft.group("host", "virtualised", value=True, how=f"the board calls itself {product.strip()[:64]}")
+        draft.group("host", "virtualised", value=True, how=f"the board calls itself {cut_to(product.strip(), 64)}")
     else:
         draft.group_unknown("host", "virtualised", reason="the export does not say it; see systemd-detect-virt")
 

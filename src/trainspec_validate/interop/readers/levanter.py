@@ -15,7 +15,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 
 _SOURCE = "stanford-crfm/levanter@9263f81e:src/levanter"
 _HEAD = 256 * 1024
@@ -91,14 +91,16 @@ def _leave_foreign_open(draft: Draft) -> None:
     """Leave open the defaults of Levanter where the model has settings that its classes of models do not have."""
     unknown = [name for name in draft.values if name.startswith("model.") and name not in draft.used]
     if len(unknown) >= _FOREIGN and draft.values.get("model.hidden_dim") is None:
-        draft.drop_defaults(f"{unknown[0][:60]} is no setting of a model of Levanter: a program after it may differ")
+        draft.drop_defaults(
+            f"{cut_to(unknown[0], 60)} is no setting of a model of Levanter: a program after it may differ"
+        )
 
 
 def _write_model(draft: Draft) -> None:
     """The shape where the file has it; a checkpoint of transformers replaces it where it is asked to."""
     start = draft.look("initialize_from_hf")
     if isinstance(start, str) and name_of(start):
-        draft.put(("model", "name"), name_of(start), f"initialize_from_hf {start[:120]}")
+        draft.put(("model", "name"), name_of(start), f"initialize_from_hf {cut_to(start, 120)}")
     if draft.look("lora.r") is not None:
         put_lora(draft, "lora.r", "lora.alpha", "lora.target_modules")
     kind = draft.word("model.type") or ""
@@ -144,7 +146,9 @@ def _write_type(draft: Draft, kind: str) -> None:
             draft.look("model.sliding_window")
             draft.lacks(("model", "attention"), "releases of Levanter differ in whether sliding_window has an effect")
     else:
-        why = f"models of type {kind[:40]} are not read" if kind else "no type is given: the release has a default"
+        why = (
+            f"models of type {cut_to(kind, 40)} are not read" if kind else "no type is given: the release has a default"
+        )
         _leave_rest_open(draft, (*_SHAPE, "family", "gated_ffn", "tied_embeddings", "positions"), why)
         return
     draft.put(("model", "family"), "dense-transformer", f"type {kind}")
@@ -162,7 +166,7 @@ def _write_recomputation(draft: Draft, kind: str) -> None:
     if isinstance(value, bool):
         draft.put(pointer, "full" if value else "none", f"gradient_checkpointing {bare(value)}")
     elif value is not None or any(name.startswith("model.gradient_checkpointing") for name in draft.values):
-        draft.lacks(pointer, f"gradient_checkpointing {bare(value)[:40]}: the policy keeps or moves some of it")
+        draft.lacks(pointer, f"gradient_checkpointing {cut_to(bare(value), 40)}: the policy keeps or moves some of it")
     elif kind == "gpt2" or kind in _GATED:
         draft.put(pointer, "full", Default(f"gradient_checkpointing, the default of {_SOURCE}/models"))
 
@@ -178,12 +182,12 @@ def _write_mesh(draft: Draft) -> None:
     elif size in {None, 1}:
         draft.put(tensor, 1, "" if size else Default(f"model_axis_size 1, the default of {_SOURCE}/trainer.py"))
     elif isinstance(axes, list) and axes:
-        draft.put(tensor, size, f"model_axis_size, over which {str(axes)[:60]} are split")
+        draft.put(tensor, size, f"model_axis_size, over which {cut_to(str(axes), 60)} are split")
     else:
         draft.lacks(tensor, f"model_axis_size is {size}, and no tensor_parallel_axes are split over it")
     axis = draft.look("trainer.fsdp_axis")
     if isinstance(axis, str | list) and axis:
-        draft.put(sharding, "parameters", f"fsdp_axis {str(axis)[:40]}")
+        draft.put(sharding, "parameters", f"fsdp_axis {cut_to(str(axis), 40)}")
     elif "trainer.fsdp_axis" in draft.values:
         draft.lacks(sharding, "fsdp_axis is null: parameter_axis_resources or the mesh may shard parameters")
     else:
@@ -232,7 +236,7 @@ def _write_formats(draft: Draft) -> None:
     found = _policy(word or "")
     stored, compute = found["params"], found["compute"]
     if stored is None or compute is None:
-        why = f"mp {word[:40]} is not known" if word else "no mp is given: the trainer and its release decide"
+        why = f"mp {cut_to(word, 40)} is not known" if word else "no mp is given: the trainer and its release decide"
         for key in ("compute", "parameters", "gradients"):
             draft.lacks(("precision", key), why)
         return
@@ -259,7 +263,7 @@ def _write_optimizer(draft: Draft) -> None:
         draft.put(("optimizer", "name"), "adamw", how if word else Default(f"{how}, the default of Levanter"))
         put_clipping(draft, (1.0, f"{_SOURCE}/optim/config.py"), "optimizer.max_grad_norm", "trainer.max_grad_norm")
     elif word:
-        draft.put(("optimizer", "name"), optimizer_name(word), f"the optimizer {word[:60]}")
+        draft.put(("optimizer", "name"), optimizer_name(word), f"the optimizer {cut_to(word, 60)}")
         if draft.look("optimizer.max_grad_norm") is not None:
             put_clipping(draft, (0.0, ""), "optimizer.max_grad_norm")
     peak = put_rate(draft, "optimizer.learning_rate", "trainer.learning_rate")

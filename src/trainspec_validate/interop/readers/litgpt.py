@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "Lightning-AI/litgpt:litgpt"
 _HEAD = 256 * 1024
@@ -116,7 +117,7 @@ def _write_formats(draft: Draft) -> None:
     word = draft.word("precision")
     found = _PRECISIONS.get(word or "")
     if found is None:
-        why = f"precision {word[:40]} is not known" if word else "no precision is given: the device decides"
+        why = f"precision {cut_to(word, 40)} is not known" if word else "no precision is given: the device decides"
         for key in ("compute", "parameters", "gradients"):
             draft.lacks(("precision", key), why)
         return
@@ -127,7 +128,7 @@ def _write_formats(draft: Draft) -> None:
 def _write_optimizer(draft: Draft, *, tunes: bool) -> None:
     named = draft.word("optimizer", "optimizer.class_path")
     if named:
-        draft.put(("optimizer", "name"), optimizer_name(named.rpartition(".")[2]), f"the optimizer {named[:60]}")
+        draft.put(("optimizer", "name"), optimizer_name(named.rpartition(".")[2]), f"the optimizer {cut_to(named, 60)}")
     if not tunes and draft.look("train.max_norm") is not None:
         put_clipping(draft, (0.0, ""), "train.max_norm")
     if put_rate(draft, "optimizer.init_args.lr", "learning_rate") is None:

@@ -17,7 +17,7 @@ from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Dra
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
-from trainspec_validate.model.values import bare
+from trainspec_validate.model.values import bare, cut_to
 
 _MPT = "mosaicml/llm-foundry@8c8dd48f:llmfoundry/models/mpt/configuration_mpt.py"
 _FSDP = "mosaicml/composer@64051888:composer/distributed/mosaic_parallelism.py"
@@ -145,7 +145,7 @@ def _write_heads(draft: Draft, usual: Default) -> None:
     elif kind in {None, "multihead_attention"} and heads:
         draft.put(("model", "num_key_value_heads"), heads, f"attn_type {kind}" if kind else usual)
     elif kind:
-        draft.lacks(("model", "num_key_value_heads"), f"attn_type {kind[:40]} is not read")
+        draft.lacks(("model", "num_key_value_heads"), f"attn_type {cut_to(kind, 40)} is not read")
 
 
 def _write_adapters(draft: Draft) -> None:
@@ -215,13 +215,13 @@ def _write_optimizer(draft: Draft) -> None:
     if kind == "norm":
         put_clipping(draft, (0.0, ""), "algorithms.gradient_clipping.clipping_threshold")
     elif kind:
-        draft.lacks(CLIPPING, f"clipping_type {kind[:40]} is no bound on the global norm")
+        draft.lacks(CLIPPING, f"clipping_type {cut_to(kind, 40)} is no bound on the global norm")
     peak = put_rate(draft, "optimizer.lr")
     if peak is None:
         return
     word = draft.word("scheduler.name") or ""
     form = _KINDS.get(word, "other")
-    draft.put((*_RATE, "kind"), form, f"the schedule {word[:60]}")
+    draft.put((*_RATE, "kind"), form, f"the schedule {cut_to(word, 60)}")
     _put_time(draft, "warmup", "scheduler.t_warmup")
     if form in {"cosine", "linear"}:
         share = draft.number("scheduler.alpha_f")
@@ -239,7 +239,9 @@ def _put_time(draft: Draft, key: str, name: str) -> None:
     if found and int(found["number"]) <= LARGEST:
         draft.put((*_RATE, f"{key}_{_UNITS[found['unit']]}"), int(found["number"]), f"{name} {value}")
     elif value is not None:
-        draft.lacks((*_RATE, f"{key}_steps"), f"{name} {bare(value)[:40]}: the data or the length of the job decides")
+        draft.lacks(
+            (*_RATE, f"{key}_steps"), f"{name} {cut_to(bare(value), 40)}: the data or the length of the job decides"
+        )
 
 
 def _write_rest(draft: Draft) -> None:
@@ -253,7 +255,9 @@ def _write_rest(draft: Draft) -> None:
         key = "num_steps" if found["unit"] == "ba" else "num_tokens"
         draft.put(("job", key), int(found["number"]), f"max_duration {length}")
     else:
-        draft.lacks(("job", "num_steps"), f"max_duration {str(length)[:40]}: data or steps of an earlier job decide")
+        draft.lacks(
+            ("job", "num_steps"), f"max_duration {cut_to(str(length), 40)}: data or steps of an earlier job decide"
+        )
 
 
 FORMATS = (Format("llm-foundry-yaml", "configuration of LLM Foundry", "TrainingPlan", looks_like, read),)

@@ -32,6 +32,7 @@ from trainspec_validate.interop.readers._shell_variables import Script, Word
 from trainspec_validate.interop.readers._slurm_script import script_of
 from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _HEAD = 1024 * 1024
 _OWN = (
@@ -216,7 +217,7 @@ def _made(
         for key in SIZES:
             draft.lacks(("model", key), f"the file of the model {model_in(values)} decides it, which is not read")
     if base:
-        draft.remark(f"the file inherits from {base[:80]}, which is not read", "base_config")
+        draft.remark(f"the file inherits from {cut_to(base, 80)}, which is not read", "base_config")
         named = [*named, *([base[:120]] if _file(base) != _BASE else [])]
     if not _has_job(values):
         write_model(draft)

@@ -33,6 +33,7 @@ from trainspec_validate.interop.readers._shell_options import Started, draft_of,
 from trainspec_validate.interop.readers._shell_unread import leave_configuration_open, leave_open, leave_unread_open
 from trainspec_validate.interop.readers._training_programs import trains_nothing, without_training
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _FLAG = re.compile(
     r"--(num-layers|hidden-size|num-attention-heads|seq-length|micro-batch-size|global-batch-size|train-iters"
@@ -183,16 +184,20 @@ def _drop_defaults(draft: Draft, program: str | None, own: str, fork: str) -> No
         drop_all_defaults(draft, own or _NO_PROGRAM)
     elif not _OWN.search(program):
         known = "none of the programs of Megatron-LM that this reader knows"
-        drop_all_defaults(draft, f"{program[:60]} is {known}, and may have defaults of its own")
+        drop_all_defaults(draft, f"{cut_to(program, 60)} is {known}, and may have defaults of its own")
         if not _RANKS & draft.values.keys() and (draft.word("optimizer") or "").casefold() == "adam":
-            why = f"adam or adamw: {program[:60]} is {known}, and may decouple weight decay or not"
+            why = f"adam or adamw: {cut_to(program, 60)} is {known}, and may decouple weight decay or not"
             draft.drop([("optimizer", "name")], why)
     elif not _ENTRIES.fullmatch(program):
-        drop_model_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs: its code makes the model")
-        drop_all_defaults(draft, f"{program[:60]} is none of Megatron-LM's own programs, and may have other defaults")
+        drop_model_defaults(
+            draft, f"{cut_to(program, 60)} is none of Megatron-LM's own programs: its code makes the model"
+        )
+        drop_all_defaults(
+            draft, f"{cut_to(program, 60)} is none of Megatron-LM's own programs, and may have other defaults"
+        )
     elif fork:
         kept = [at for at, how in draft.derived.items() if FORK in how]
-        drop_all_defaults(draft, f"{fork}: {program[:60]} is of a fork, which may have other defaults", kept)
+        drop_all_defaults(draft, f"{fork}: {cut_to(program, 60)} is of a fork, which may have other defaults", kept)
 
 
 def _refuse_idle(started: Started) -> None:
@@ -203,7 +208,7 @@ def _refuse_idle(started: Started) -> None:
     foreign = named is not None and not any(_OWN.search(name) or "$" in name for name in programs)
     if foreign and not _CERTAIN & started.values.keys():
         raise ForeignFormatError(
-            f"{programs[0][:60]} is no program of Megatron-LM, and few of its arguments have names of Megatron-LM",
+            f"{cut_to(programs[0], 60)} is no program of Megatron-LM, and few of its arguments are of Megatron-LM",
             help="no reader knows its arguments",
         )
     tasks = {None, *_TUNING}

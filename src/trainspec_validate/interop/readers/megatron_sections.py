@@ -22,6 +22,7 @@ from trainspec_validate.interop.readers._plan_identities import complete
 from trainspec_validate.interop.readers._plan_parts import Draft, Lines, is_count
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _HEAD = 256 * 1024
 _PRIMUS = (
@@ -133,7 +134,9 @@ def _leave_vocabulary_open(draft: Draft) -> None:
     """
     kind = draft.word("tokenizer_type")
     if kind and kind not in SIZED_TOKENIZERS and not draft.count("padded_vocab_size", "pad_vocab_size_to"):
-        draft.drop([("model", "vocabulary_size")], f"{kind[:60]} counts the words of its own files, which are padded")
+        draft.drop(
+            [("model", "vocabulary_size")], f"{cut_to(kind, 60)} counts the words of its own files, which are padded"
+        )
 
 
 def _take_meshes(draft: Draft) -> None:

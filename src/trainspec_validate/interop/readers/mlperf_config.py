@@ -16,6 +16,7 @@ from trainspec_validate.interop.readers._shell_variables import Script
 from trainspec_validate.interop.readers._slurm_script import script_of
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _HEAD = 64 * 1024
 _NODES = re.compile(r"(?m)^[ \t]*export[ \t]+DGXNNODES=")
@@ -63,10 +64,11 @@ def read(text: ForeignText) -> Fragment:
         for name in _BATCHES:
             if (size := draft.look(name)) is not None:
                 draft.lacks(
-                    ("batch", "global_sequences"), f"{name} is {str(size)[:20]}; the run script makes it of that"
+                    ("batch", "global_sequences"),
+                    f"{name} is {cut_to(str(size), 20)}; the run script makes it of that",
                 )
         if (steps := draft.look("MAX_STEPS")) is not None:
-            why = f"at most {str(steps)[:20]}: the job ends with the quality that the benchmark asks for"
+            why = f"at most {cut_to(str(steps), 20)}: the job ends with the quality that the benchmark asks for"
             draft.lacks(("job", "num_steps"), why)
         world = _world(draft)
         leave_open(draft, _UNREAD)

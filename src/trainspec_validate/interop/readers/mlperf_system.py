@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._mlperf_text import NicText, nics
 from trainspec_validate.interop.readers._sheet import Sheet, as_label, load_values, plain_text, whole
 from trainspec_validate.model.catalog import CatalogAccelerator
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 NAME = "mlperf-system"
 _MARKS = re.compile(r'"(accelerator_model_name|accelerators_per_node|host_processors_per_node|number_of_nodes)"\s*:')
@@ -75,7 +76,7 @@ def _tell_unread(sheet: Sheet, said: Mapping[str, Any]) -> None:
         key for key in said if key not in _READ and (words(said, key) or isinstance(said[key], bool | dict | list))
     ]
     for key in given[:_MAX_UNREAD]:
-        sheet.remark(f"no key takes {key[:100]}: {plain_text(said[key])[:120]}")
+        sheet.remark(f"no key takes {cut_to(key, 100)}: {cut_to(plain_text(said[key]), 120)}")
     if len(given) > _MAX_UNREAD:
         sheet.remark(f"{len(given) - _MAX_UNREAD:,} more keys are not read")
 

@@ -16,6 +16,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "huggingface/nanotron@2411b022:src/nanotron"
 _HEAD = 256 * 1024
@@ -145,7 +146,7 @@ def _write_model(draft: Draft) -> None:
         draft.put(POSITIONS, "rotary", f"is_{kinds[0]}_config")
     more = next((name for name in draft.values if name.partition(".")[0] not in _GROUPS), None)
     if more is not None:
-        why = f"{more.partition('.')[0][:60]} is no group of nanotron itself, and may change the model"
+        why = f"{cut_to(more.partition('.')[0], 60)} is no group of nanotron itself, and may change the model"
         draft.lacks(("model", "attention"), why)
         draft.more_parameters = why
     if kinds[0] != "llama":
@@ -172,7 +173,11 @@ def _write_formats(draft: Draft) -> None:
 def _write_optimizer(draft: Draft) -> None:
     name = draft.word("optimizer.optimizer_factory.name")
     if name:
-        draft.put(("optimizer", "name"), optimizer_name(name), "" if name == "adamw" else f"the optimizer {name[:60]}")
+        draft.put(
+            ("optimizer", "name"),
+            optimizer_name(name),
+            "" if name == "adamw" else f"the optimizer {cut_to(name, 60)}",
+        )
     put_clipping(draft, (0.0, ""), "optimizer.clip_grad")
     if draft.flag("model.init_method.use_mup"):
         draft.look(*_PEAK)

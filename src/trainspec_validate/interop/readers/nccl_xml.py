@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._nccl_tree import Accelerator, Survey, s
 from trainspec_validate.interop.readers._node import describe
 from trainspec_validate.interop.readers._products import accelerator_model
 from trainspec_validate.model.catalog import pcie_bandwidth
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system import xml
 
 NAME = "nccl-topology-xml"
@@ -47,7 +48,9 @@ def read(text: ForeignText) -> Fragment:
     """
     root = xml.parse(text.text)
     if root.tag != "system":
-        raise ForeignFormatError(f"starts with <{root.tag[:64]}>", root.line, "a topology file starts with <system>")
+        raise ForeignFormatError(
+            f"starts with <{cut_to(root.tag, 64)}>", root.line, "a topology file starts with <system>"
+        )
     if not any(child.tag == "cpu" for child in root.children):
         raise ForeignFormatError("holds no <cpu>", root.line, "NCCL_TOPO_DUMP_FILE writes a whole file")
     draft = Draft()
@@ -85,11 +88,11 @@ def _header(root: xml.Element, draft: Draft) -> None:
         draft.remark(f"{len(elements)} elements; NCCL reads at most {_MAX_LIBRARY_ELEMENTS} of a file")
     for item in elements:
         if len(item.attributes) > _MAX_LIBRARY_ATTRIBUTES:
-            draft.remark(f"<{item.tag[:64]}> has more than {_MAX_LIBRARY_ATTRIBUTES} attributes", item.line)
+            draft.remark(f"<{cut_to(item.tag, 64)}> has more than {_MAX_LIBRARY_ATTRIBUTES} attributes", item.line)
     buses = Counter(item.get("busid") for item in elements if item.tag == "pci" and item.get("busid") is not None)
     for bus, count in buses.items():
         if count > 1:
-            draft.remark(f"PCI address {(bus or '')[:32]} appears {count} times")
+            draft.remark(f"PCI address {cut_to(bus or '', 32)} appears {count} times")
 
 
 def _host(found: Survey, draft: Draft) -> None:

@@ -19,6 +19,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, Habit
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _HEAD = 256 * 1024
 _BRIDGE_TRAIN = frozenset({"train_iters", "train_samples", "micro_batch_size", "global_batch_size"})
@@ -273,7 +274,7 @@ def _leave_library_open(draft: Draft) -> None:
     """The collective library where the accelerators are none of NVIDIA, whose library is the default."""
     accelerator = draft.word("trainer.accelerator")
     if accelerator not in {None, "gpu", "cuda", "auto"}:
-        draft.drop([("communication", "library", "name")], f"trainer.accelerator is {accelerator[:40]}")
+        draft.drop([("communication", "library", "name")], f"trainer.accelerator is {cut_to(accelerator, 40)}")
 
 
 def _lacking(names: Collection[str]) -> str | None:

@@ -14,6 +14,7 @@ from trainspec_validate.interop.readers._plan_parts import Draft, name_of
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping, resolved
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "NVIDIA-NeMo/RL@7ea279ab:nemo_rl"
 _HEAD = 256 * 1024
@@ -71,11 +72,11 @@ def read(text: ForeignText) -> Fragment:
         (_write_megatron if prefix == _MEGATRON else _write_torch)(draft)
         _write_rollouts(draft, paired=paired)
         _write_job(draft)
-        why = f"{str(base)[:80]}, which the configuration starts from and which is not read, may set it" if base else ""
+        why = f"{cut_to(str(base), 80)}, which it starts from and which is not read, may set it" if base else ""
         _leave_degrees_open(draft, prefix, why)
         world, told = _world(draft)
         if base:
-            draft.remark(f"the configuration starts from {str(base)[:120]}, which is not read", "defaults")
+            draft.remark(f"the configuration starts from {cut_to(str(base), 120)}, which is not read", "defaults")
             draft.drop_defaults(why)
         complete(draft, world, told)
         if base:
@@ -93,7 +94,7 @@ def read(text: ForeignText) -> Fragment:
 def _write_model(draft: Draft) -> None:
     named = draft.word("policy.model_name")
     if named and name_of(named):
-        draft.put(("model", "name"), name_of(named), f"model_name {named[:120]}")
+        draft.put(("model", "name"), name_of(named), f"model_name {cut_to(named, 120)}")
     draft.copy(("model", "sequence_length"), "policy.max_total_sequence_length")
     if draft.get("model", "sequence_length") is not None:
         draft.derived["model", "sequence_length"] = "the longest that is trained on; samples differ in length"
@@ -159,7 +160,7 @@ def _write_formats(draft: Draft, prefix: str) -> None:
     word = draft.word("policy.precision")
     found = _FORMATS.get(word or "")
     if found is None or not prefix:
-        why = f"precision is {word[:40]}" if word and prefix else "policy.precision or the backend is not stated"
+        why = f"precision is {cut_to(word, 40)}" if word and prefix else "policy.precision or the backend is not stated"
         for key in ("parameters", "gradients", "reduction"):
             draft.lacks(("precision", key), why)
     if found is None:
@@ -202,7 +203,7 @@ def _write_torch(draft: Draft) -> None:
     word = draft.word("policy.optimizer.name")
     if word:
         plain = word.rpartition(".")[2]
-        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {word[:60]}")
+        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {cut_to(word, 60)}")
     put_clipping(draft, (0.0, ""), "policy.max_grad_norm")
     if put_rate(draft, "policy.optimizer.kwargs.lr") is None:
         return
@@ -221,9 +222,9 @@ def _write_scheduler(draft: Draft) -> None:
         draft.put((*_RATE, "kind"), "constant", "a linear warm-up, and a constant rate behind it")
     elif alone:
         kind = "cosine" if alone.endswith(".CosineAnnealingLR") else "other"
-        draft.put((*_RATE, "kind"), kind, f"the scheduler {alone[:80]}")
+        draft.put((*_RATE, "kind"), kind, f"the scheduler {cut_to(alone, 80)}")
     elif named:
-        draft.put((*_RATE, "kind"), "other", f"schedulers in a row: {', '.join(named)[:120]}")
+        draft.put((*_RATE, "kind"), "other", f"schedulers in a row: {cut_to(', '.join(named), 120)}")
     for key in ("kind", "warmup_steps", "final"):
         draft.lacks((*_RATE, key), "the scheduler counts rollouts, each of which has several steps")
 
@@ -250,14 +251,14 @@ def _write_megatron(draft: Draft) -> None:
     word = draft.word(f"{own}optimizer")
     if word:
         name = "adamw" if word == "adam" else optimizer_name(word)
-        draft.put(("optimizer", "name"), name, f"the optimizer {word[:60]} of Megatron, which decouples decay")
+        draft.put(("optimizer", "name"), name, f"the optimizer {cut_to(word, 60)} of Megatron, which decouples decay")
     put_clipping(draft, (0.0, ""), f"{own}clip_grad", "policy.max_grad_norm")
     if put_rate(draft, f"{own}lr") is None:
         return
     style = draft.word(f"{_MEGATRON}scheduler.lr_decay_style")
     if style:
         kinds = {"constant": "constant", "linear": "linear", "cosine": "cosine", "inverse-square-root": style}
-        draft.put((*_RATE, "kind"), kinds.get(style, "other"), f"lr_decay_style {style[:40]}")
+        draft.put((*_RATE, "kind"), kinds.get(style, "other"), f"lr_decay_style {cut_to(style, 40)}")
     draft.lacks((*_RATE, "kind"), "no lr_decay_style is given")
     for key in ("warmup_steps", "final") if style != "constant" else ("warmup_steps",):
         draft.lacks((*_RATE, key), "the scheduler counts rollouts, each of which has several steps")
@@ -314,7 +315,7 @@ def _write_job(draft: Draft) -> None:
             draft.copy(("job", "seed"), f"{section}.seed", least=0)
             steps = draft.look(f"{section}.max_num_steps")
             draft.look(f"{section}.max_num_epochs")
-            most = f"{str(steps)[:20]} {'rollouts' if section in _ROLLOUTS else 'steps'}"
+            most = f"{cut_to(str(steps), 20)} {'rollouts' if section in _ROLLOUTS else 'steps'}"
             draft.lacks(("job", "num_steps"), f"at most {most}, or epochs of data, whichever end first")
     draft.lacks(("job", "num_steps"), "no section of an algorithm states it")
 

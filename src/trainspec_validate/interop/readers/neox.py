@@ -21,6 +21,7 @@ from trainspec_validate.interop.readers._preference_pairs import double
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._state_space_layers import Layers, Names, put_layers, put_state
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 SOURCE = "EleutherAI/gpt-neox@ea7aefd8:configs/neox_arguments.md"
 WIDTHS = "EleutherAI/gpt-neox@ea7aefd8:megatron/model/transformer.py"
@@ -234,7 +235,7 @@ def _write_model(draft: Draft) -> None:
     if ("model", "gated_ffn") not in draft.unknown:
         _write_ffn(draft, hidden)
     encoding = draft.word("pos_emb")
-    put_word(draft, encoding, f"pos_emb {(encoding or '')[:40]}")
+    put_word(draft, encoding, f"pos_emb {cut_to(encoding or '', 40)}")
     untied = draft.flag("no_weight_tying")
     how = Default(f"the default of {SOURCE}") if untied is None else ""
     draft.put(("model", "tied_embeddings"), not untied, how)
@@ -300,7 +301,7 @@ def _write_ffn(draft: Draft, hidden: int | None) -> None:
     activation, kind = draft.known(_ACTIVATIONS, "activation"), draft.word("mlp_type") or "regular"
     if kind != "regular":
         for key in ("gated_ffn", "ffn_hidden_size"):
-            draft.lacks(("model", key), f"the version decides what mlp_type {kind[:40]} is")
+            draft.lacks(("model", key), f"the version decides what mlp_type {cut_to(kind, 40)} is")
         return
     gated = activation in _GATED
     draft.put(("model", "gated_ffn"), gated, "" if activation else Default(f"gelu, the default of {SOURCE}"))
@@ -362,7 +363,7 @@ def _write_precision(draft: Draft) -> None:
     stated = [_SWITCHES[word]] if word in _SWITCHES else [*_SWITCHES.values()]
     if word and word != "fp32" and not any(draft.values.get(name) for name in stated):
         keys = ("compute", "parameters", "master_parameters", "gradients", "reduction", "optimizer_state")
-        why = f"precision is {word[:40]}, and no section of DeepSpeed enables it"
+        why = f"precision is {cut_to(word, 40)}, and no section of DeepSpeed enables it"
         draft.drop([("precision", key) for key in keys], why)
     if draft.flag("fp32_allreduce"):
         draft.put(("precision", "reduction"), "fp32", "fp32_allreduce")
@@ -377,7 +378,7 @@ def _count_pairs(draft: Draft) -> None:
     for reason in draft.reasons("train_impl"):
         double(draft, f"train_impl: {reason}", sure=False)
     if word and _PAIRED.get(word) is not False:
-        double(draft, f"train_impl: {word[:40]}", sure=word in _PAIRED)
+        double(draft, f"train_impl: {cut_to(word, 40)}", sure=word in _PAIRED)
 
 
 def _write_rest(draft: Draft) -> None:

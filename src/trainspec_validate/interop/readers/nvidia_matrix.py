@@ -13,6 +13,7 @@ from trainspec_validate.interop.readers._draft import Draft, as_name, plain_int
 from trainspec_validate.interop.readers._links import Shape, from_nvlink_matrix
 from trainspec_validate.interop.readers._matrix import MAX_COLUMNS, Row, plain_lines, rows, without_escapes
 from trainspec_validate.interop.readers._node import Device, Node, describe
+from trainspec_validate.model.values import cut_to
 
 NAME = "nvidia-smi-topology-matrix"
 _LOOK_CHARACTERS = 65_536
@@ -134,7 +135,7 @@ def _node(
         label = table[k].label
         shown = legend.get(label, label)
         name = as_name(shown, label)
-        unique = name if name not in taken else as_name(f"{name[:100]}-{label}", label)
+        unique = name if name not in taken else as_name(f"{cut_to(name, 100)}-{label}", label)
         taken.add(unique)
         named = unique == shown and not re.fullmatch(r"NIC[0-9]+", unique)
         interfaces.append(Device(unique, named=named, bonded="bond" in shown.lower(), line=table[k].line))

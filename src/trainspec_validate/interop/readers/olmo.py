@@ -17,6 +17,7 @@ from trainspec_validate.interop.readers._plan_parts import LARGEST, Default, Dra
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._position_encoding import POSITIONS
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "allenai/OLMo@59a53e3f:olmo/config.py"
 _HEAD = 256 * 1024
@@ -91,7 +92,7 @@ def _write_model(draft: Draft) -> None:
     kind = draft.word("model.block_type") or "sequential"
     if kind not in {"sequential", "llama"}:
         for key in ("family", "ffn_hidden_size", "num_parameters"):
-            draft.lacks(("model", key), f"blocks of type {kind[:40]} are not read")
+            draft.lacks(("model", key), f"blocks of type {cut_to(kind, 40)} are not read")
         return
     draft.put(("model", "family"), "dense-transformer", f"block_type {kind}")
     _write_ffn(draft)
@@ -114,7 +115,7 @@ def _write_ffn(draft: Draft) -> None:
     ratio, width = draft.count("model.mlp_ratio"), draft.count("model.mlp_hidden_size")
     if width is None and hidden:
         width = hidden * (ratio or 4)
-    draft.put(("model", "gated_ffn"), kind == "swiglu", f"activation_type {kind[:40]}")
+    draft.put(("model", "gated_ffn"), kind == "swiglu", f"activation_type {cut_to(kind, 40)}")
     if width and kind == "swiglu":
         draft.divide(("model", "ffn_hidden_size"), width, 2, "half of mlp_hidden_size, which counts the gate too")
     elif width:
@@ -189,7 +190,7 @@ def _write_optimizer(draft: Draft) -> None:
 def _write_schedule(draft: Draft, peak: float) -> None:
     word, units = draft.word("scheduler.name") or "cosine_with_warmup", draft.word("scheduler.units") or "steps"
     kind = _KINDS.get(word, "other")
-    draft.put((*_RATE, "kind"), kind, f"the schedule {word[:60]}")
+    draft.put((*_RATE, "kind"), kind, f"the schedule {cut_to(word, 60)}")
     if units not in {"steps", "tokens"}:
         return
     for key, name in (("warmup", "t_warmup"), ("total", "t_max")):
@@ -212,7 +213,9 @@ def _write_rest(draft: Draft) -> None:
     elif whole and (draft.look("load_path") is None or draft.flag("reset_trainer_state")):
         draft.put(("job", "num_tokens"), whole, f"max_duration {length}")
     else:
-        draft.lacks(("job", "num_steps"), f"max_duration {str(length)[:40]}: data or tokens of an earlier job decide")
+        draft.lacks(
+            ("job", "num_steps"), f"max_duration {cut_to(str(length), 40)}: data or tokens of an earlier job decide"
+        )
     mode = draft.look("activation_checkpointing")
     if "activation_checkpointing" in draft.values:
         policy = {None: "none", "none": "none", False: "none", "whole_layer": "full", True: "full"}
@@ -220,7 +223,9 @@ def _write_rest(draft: Draft) -> None:
         if found:
             draft.put(("memory", "activation_policy"), found, f"activation_checkpointing {mode}")
         else:
-            draft.lacks(("memory", "activation_policy"), f"activation_checkpointing {str(mode)[:40]}: some layers")
+            draft.lacks(
+                ("memory", "activation_policy"), f"activation_checkpointing {cut_to(str(mode), 40)}: some layers"
+            )
 
 
 def _number(word: str) -> int | None:

@@ -19,6 +19,7 @@ from trainspec_validate.interop.readers._shell_options import Started, options_o
 from trainspec_validate.interop.readers._shell_unread import leave_unread_open
 from trainspec_validate.interop.readers._worlds import settled
 from trainspec_validate.model.finding import Pointer
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "OpenRLHF/OpenRLHF@3c3be623:openrlhf"
 _HEAD = 1024 * 1024
@@ -97,7 +98,8 @@ def read(text: ForeignText) -> Fragment:
     """
     programs = sorted(set(_PROGRAM.findall(_COMMENT.sub("", text.text))))
     if len(programs) > 1:
-        raise ForeignFormatError(f"starts several trainings: {', '.join(programs)[:200]}", help="give one of them")
+        told = cut_to(", ".join(programs), 200)
+        raise ForeignFormatError(f"starts several trainings: {told}", help="give one of them")
     started = options_of_script(text.text, _OPTION, 2)
     if started is None or not programs:
         raise ForeignFormatError("no command has options of OpenRLHF", help="give the launch script")
@@ -144,7 +146,7 @@ def _renamed(started: Started) -> tuple[Started, Mapping[str, str]]:
 def _write_model(draft: Draft, program: str) -> None:
     named = draft.word("pretrain")
     if named and name_of(named):
-        draft.put(("model", "name"), name_of(named), f"pretrain {named[:120]}")
+        draft.put(("model", "name"), name_of(named), f"pretrain {cut_to(named, 120)}")
     prompt, answer = draft.count("prompt_max_len"), draft.count("generate_max_len")
     how = "the longest that is trained on; samples differ in length"
     length: Pointer = ("model", "sequence_length")
@@ -242,7 +244,7 @@ def _write_optimizer(draft: Draft) -> None:
     if word in {None, "adam"} and not draft.reasons("optim"):
         draft.put(("optimizer", "name"), "adamw", usual)
     elif word:
-        draft.put(("optimizer", "name"), "muon" if word == "muon" else "other", f"optim {word[:40]}")
+        draft.put(("optimizer", "name"), "muon" if word == "muon" else "other", f"optim {cut_to(word, 40)}")
     put_clipping(draft, (1.0, f"{_SOURCE}/cli"), "max_norm")
     peak = put_rate(draft, "learning_rate")
     if peak is None:

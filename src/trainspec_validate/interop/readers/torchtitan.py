@@ -17,6 +17,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, Lines
 from trainspec_validate.interop.readers._plan_settings import flatten
 from trainspec_validate.interop.readers._recomputation import put_selective
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.system.boundary import words_of
 
 MAX_CHARACTERS = 256 * 1024
@@ -146,11 +147,11 @@ def _leave_foreign_open(draft: Draft) -> None:
     module = draft.look("experimental.custom_args_module", "job.custom_config_module")
     places = [("parallelism", "sharding")]
     if "experiments" in str(module or ""):
-        why = f"{str(module)[:80]} names an experiment, whose own trainer decides"
+        why = f"{cut_to(str(module), 80)} names an experiment, whose own trainer decides"
     elif name and name not in _CORE:
-        why = f"the model {name[:60]} is none of torchtitan's core, and its own code decides"
+        why = f"the model {cut_to(name, 60)} is none of torchtitan's core, and its own code decides"
     elif module:
-        why = f"{str(module)[:80]} extends the configuration, and may change its defaults"
+        why = f"{cut_to(str(module), 80)} extends the configuration, and may change its defaults"
         draft.drop_defaults(why)
         places = []
     elif name is None and draft.values.get("model.flavor") is None:
@@ -306,7 +307,7 @@ def _write_precision(draft: Draft) -> None:
     stored = _FORMATS.get(words["dtype"] or "float32")
     reduction = _FORMATS.get(words["mixed_precision_reduce"] or "float32")
     if compute is None or stored is None or reduction is None:
-        draft.remark(f"a number format is not known: {', '.join(word for word in words.values() if word)[:120]}")
+        draft.remark(f"a number format is not known: {cut_to(', '.join(word for word in words.values() if word), 120)}")
         return
     how = "" if words["mixed_precision_param"] else Default(f"the default of {_DEFAULTS}")
     held = "" if words["dtype"] else Default(f"the default of {_DEFAULTS}")

@@ -15,6 +15,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, leave
 from trainspec_validate.interop.readers._plan_settings import flatten, lines_in, load_mapping
 from trainspec_validate.interop.readers._recomputation import put_selective
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "pytorch/torchtune@bd2a0fc7:recipes/full_finetune_distributed.py"
 _HEAD = 256 * 1024
@@ -79,7 +80,7 @@ def _leave_foreign_open(draft: Draft) -> None:
     parts = [draft.word(f"{name}._component_") or "" for name in ("model", "checkpointer")]
     own = next((part for part in parts if part and not part.startswith("torchtune.")), "")
     asked = [name for name in draft.values if _OF_SCHEDULES.fullmatch(name) and draft.values[name] is not None]
-    why = f"{own[:60]} is none of torchtune's, so that a recipe of its own may run it" if own else ""
+    why = f"{cut_to(own, 60)} is none of torchtune's, so that a recipe of its own may run it" if own else ""
     if own:
         draft.drop_defaults(why)
         draft.drop([("precision", key) for key in _DECIDED if draft.get("precision", key) is not None], why)
@@ -102,7 +103,7 @@ def _write_model(draft: Draft) -> None:
     builder = (draft.word("model._component_") or "").rpartition(".")[2]
     name = name_of(re.sub(r"^q?lora_", "", builder))
     if name:
-        draft.put(("model", "name"), name, f"the builder {builder[:60]}")
+        draft.put(("model", "name"), name, f"the builder {cut_to(builder, 60)}")
     draft.copy(("model", "sequence_length"), "tokenizer.max_seq_len", "dataset.max_seq_len")
     draft.lacks(("model", "sequence_length"), "the tokenizer cuts nothing; the data and the model decide")
     if draft.get("model", "sequence_length") is not None and not draft.flag("dataset.packed"):
@@ -116,7 +117,7 @@ def _write_model(draft: Draft) -> None:
                 ("precision", "frozen_parameters"), "the base stores its linear layers in NF4 and the rest in dtype"
             )
     elif re.match(r"q?lora_", builder):
-        draft.lacks(("lora",), f"the builder {builder[:60]} has adapters of its own defaults")
+        draft.lacks(("lora",), f"the builder {cut_to(builder, 60)} has adapters of its own defaults")
 
 
 def _write_degrees(draft: Draft) -> None:
@@ -177,14 +178,14 @@ def _write_state_format(draft: Draft, parameters: str) -> None:
     elif component.startswith("torch.optim."):
         draft.put(state, parameters, "moments have the format of the parameters")
     elif component:
-        draft.lacks(state, f"the format of the moments of {component[:60]} is not known")
+        draft.lacks(state, f"the format of the moments of {cut_to(component, 60)} is not known")
 
 
 def _write_optimizer(draft: Draft) -> None:
     component = draft.word("optimizer._component_")
     if component:
         plain = component.rpartition(".")[2].removeprefix("Paged").removesuffix("8bit")
-        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {component[:60]}")
+        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {cut_to(component, 60)}")
     if put_rate(draft, "optimizer.lr") is not None:
         _write_schedule(draft)
     put_clipping(draft, (0.0, ""), "clip_grad_norm")
@@ -198,7 +199,7 @@ def _write_schedule(draft: Draft) -> None:
             draft.put((*_RATE, "final"), 0.0, Default("half a cosine, the default of the schedule"))
         draft.copy((*_RATE, "warmup_steps"), "lr_scheduler.num_warmup_steps", least=0)
     elif scheduler:
-        draft.put((*_RATE, "kind"), "other", f"the schedule {scheduler[:60]}")
+        draft.put((*_RATE, "kind"), "other", f"the schedule {cut_to(scheduler, 60)}")
     else:
         draft.put((*_RATE, "kind"), "constant", f"no lr_scheduler ({_SOURCE})")
 

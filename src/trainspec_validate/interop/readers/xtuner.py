@@ -16,6 +16,7 @@ from trainspec_validate.interop.readers._plan_parts import Default, Draft, name_
 from trainspec_validate.interop.readers._plan_settings import flatten
 from trainspec_validate.interop.readers._shell_unread import leave_open
 from trainspec_validate.interop.readers._worlds import settled
+from trainspec_validate.model.values import cut_to
 
 _SOURCE = "InternLM/xtuner@b934f462:xtuner"
 _HEAD = 256 * 1024
@@ -72,7 +73,7 @@ def read(text: ForeignText) -> Fragment:
 def _write_model(draft: Draft) -> None:
     named = draft.word("model.llm.pretrained_model_name_or_path")
     if named and name_of(named):
-        draft.put(("model", "name"), name_of(named), f"pretrained_model_name_or_path {named[:120]}")
+        draft.put(("model", "name"), name_of(named), f"pretrained_model_name_or_path {cut_to(named, 120)}")
     why = "the configuration of the pretrained model holds it, and is not read"
     for key in ("family", "num_layers", "hidden_size", "num_attention_heads", "vocabulary_size", "ffn_hidden_size"):
         draft.lacks(("model", key), why)
@@ -110,7 +111,9 @@ def _write_batch(draft: Draft) -> None:
         draft.lacks(("parallelism", key), "the command that starts the job decides it")
     for key in ("compute", "parameters", "gradients", "reduction"):
         word = draft.word("optim_wrapper.dtype")
-        draft.lacks(("precision", key), f"dtype {word[:20]} by optim_wrapper; {_OF_LAUNCH}" if word else _OF_LAUNCH)
+        draft.lacks(
+            ("precision", key), f"dtype {cut_to(word, 20)} by optim_wrapper; {_OF_LAUNCH}" if word else _OF_LAUNCH
+        )
     draft.lacks(("batch", "loss_reduction"), "the model decides how losses are averaged")
 
 
@@ -118,7 +121,7 @@ def _write_optimizer(draft: Draft) -> None:
     word = draft.word("optim_wrapper.optimizer.type")
     if word:
         plain = word.rpartition(".")[2]
-        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {word[:60]}")
+        draft.put(("optimizer", "name"), optimizer_name(plain), f"the optimizer {cut_to(word, 60)}")
     put_clipping(draft, (0.0, ""), "optim_wrapper.clip_grad.max_norm")
     if put_rate(draft, "optim_wrapper.optimizer.lr") is None:
         return
@@ -136,7 +139,7 @@ def _write_schedule(draft: Draft) -> None:
     named = [str(part.get("type")).rpartition(".")[2] for part in parts]
     if not named:
         return
-    shown = f"schedulers {', '.join(named)[:120]}"
+    shown = f"schedulers {cut_to(', '.join(named), 120)}"
     kinds = {"CosineAnnealingLR": "cosine", "ConstantLR": "constant"}
     kind = kinds.get(named[-1], "other") if named[:-1] in ([], ["LinearLR"]) else "other"
     draft.put((*_RATE, "kind"), kind, shown)
