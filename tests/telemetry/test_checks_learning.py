@@ -58,6 +58,19 @@ def test_an_explosion_that_stays_has_one_finding() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("num", "factor", "is_found"), [(30, 7.0, True), (10, 6.0, True), (9, 7.0, False), (30, 4.0, False)]
+)
+def test_a_loss_that_is_fivefold_for_long_is_found(num: int, factor: float, is_found: bool) -> None:
+    """Each tenth report is more than tenfold, which alone is no explosion."""
+    values = [4.0 + 0.01 * (report % 7) for report in range(120)]
+    values[60 : 60 + num] = [
+        value * (10.5 if place % 10 == 3 and is_found else factor) for place, value in enumerate(values[60 : 60 + num])
+    ]
+    found = [message for message in messages("TS-TEL-055", view(losses(values))) if "stays above" in message]
+    assert found == [f"{LOSS} rises from 4.03 to {values[60]:.6g} and stays above 5 times from step 61 on"] * is_found
+
+
 # --- a loss that is not finite to the end
 
 

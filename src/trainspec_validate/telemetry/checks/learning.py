@@ -20,6 +20,8 @@ FEWEST = 6
 EXPLOSION = 10.0
 """Times the median of the reports before that make an explosion, where it lasts."""
 EXPLOSION_REPORTS = 3
+LONG_EXPLOSION, LONG_REPORTS = 5.0, 10
+"""The same where it lasts longer."""
 SPIKE = 5.0
 """Times the larger of the medians before and after that make a single report a spike."""
 WINDOW = 50
@@ -202,7 +204,8 @@ def _course(run: RunView, series: JobSeries, mine: Any, *, counts_skips: bool) -
     floor = _floor(values)
     explosions = list(_explosions(values, floor))
     for begin, before in explosions:
-        message = f"rises from {number(before)} to {number(float(values[begin]))} and stays above {EXPLOSION:g} times"
+        times = EXPLOSION if values[begin] > EXPLOSION * max(before, floor) else LONG_EXPLOSION
+        message = f"rises from {number(before)} to {number(float(values[begin]))} and stays above {times:g} times"
         yield _violation(series, kept[begin:], message)
     num_before = explosions[0][0] if explosions else len(values)
     spikes: Any = np.flatnonzero(_is_spike(values, floor)[:num_before])
@@ -238,6 +241,11 @@ def _explosions(values: Any, floor: float) -> Iterator[tuple[int, float]]:
         least = EXPLOSION * float(np.abs(values[:place]).max())
         if least >= EXPLOSION * LEAST_START and (values[place:] > least).all():
             above[place : place + EXPLOSION_REPORTS] = True
+    longer = values > LONG_EXPLOSION * np.maximum(reference, floor)
+    longer[: NEIGHBOURS - 2] = False
+    for begin, end in stretches(longer, LONG_REPORTS):
+        if not any(stretches(above[begin:end], EXPLOSION_REPORTS)):
+            above[begin:end] = True
     recovered = 0
     for begin, end in stretches(above, EXPLOSION_REPORTS):
         if begin < recovered:
