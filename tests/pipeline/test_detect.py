@@ -200,6 +200,12 @@ def test_following_an_empty_or_absent_directory_waits(monkeypatch: pytest.Monkey
         assert result.stdout == f"now: no stream to follow yet, looked for in {place}{absent}\n"
 
 
+def test_following_a_log_that_is_there_looks_for_no_stream() -> None:
+    result = invoke("run/train.log", "--follow")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "run/train.log: its format is megatron-log" in result.stderr
+
+
 def test_following_names_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
     end = '{"k":"e","time_us":3,"seq":1,"name":"train.run.end"}\n'
     Path("run/native.jsonl").write_text(NATIVE + end)

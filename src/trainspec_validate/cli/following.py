@@ -118,7 +118,8 @@ class _Told:
         for line in _lines(self.follower.withdrawn):
             self.lines.discard(line)
             terminal.emit(f"no longer: {line}\n")
-        absent = {_NO_STREAM: f"looked for in {_places(paths)}"} if self.judgement is None else {}
+        is_waited_for = self.judgement is None and not {*refused, *self.refused}.issuperset(paths)
+        absent = {_NO_STREAM: f"looked for in {_places(paths)}"} if is_waited_for else {}
         self._tell_waits(absent or self.follower.waits)
         for name, reason in refused.items():
             self.refuse(name, reason)
