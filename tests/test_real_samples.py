@@ -30,6 +30,8 @@ BLOOM: Expected = [
     ("TS-TEL-026", 88),
     # The loss of the last eight lines is 4.4, and was 2.7 before them: the run with 104 billion parameters diverged.
     ("TS-TEL-055", 83),
+    # Its norms are 1e3 to 3e6, where those of the run before it in the file are 0.3: it had diverged for long.
+    ("TS-TEL-090", 53),
     # One slow node: 105.16 s, 105.17 s, 106.25 s, then 110.17 s, 111.14 s, and still 111.00 s 2,216 steps later.
     ("TS-TEL-036", 34),
     # Samples per second of 0.005 where 2,048 samples took 384 s: divided by milliseconds. The last finding has 4 lines.

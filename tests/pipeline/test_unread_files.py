@@ -57,11 +57,14 @@ def test_what_is_no_text_is_named_as_not_judged(name: str, case: str) -> None:
 
 @pytest.mark.parametrize("name", ["stderr.txt", "train.log", "loss.csv", "run.jsonl"])
 def test_text_in_utf_16_is_named_with_its_encoding(name: str) -> None:
-    Path("tree", name).write_bytes("Traceback (most recent call last):\nKeyError: 'lr'\n".encode("utf-16"))
+    text = "iter 1: loss 10.5, time 9.5ms\niter 2: loss 10.25, time 9.5ms\n"
+    Path("tree", name).write_bytes(text.encode("utf-16"))
     (entry,) = validate(["tree"]).unjudged
     assert (entry.path, entry.reason[:22]) == (f"tree/{name}", "is text in UTF-16, as ")
     told = invoke(f"tree/{name}")
     assert (told.exit_code, "is text in UTF-16" in told.output) == (2, True)
+    Path("tree", name).write_bytes("Bring milk.\n".encode("utf-16"))
+    assert all("UTF-16" not in entry.reason for entry in validate(["tree"]).unjudged)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])

@@ -71,6 +71,22 @@ def test_a_loss_that_is_fivefold_for_long_is_found(num: int, factor: float, is_f
     assert found == [f"{LOSS} rises from 4.03 to {values[60]:.6g} and stays above 5 times from step 61 on"] * is_found
 
 
+@pytest.mark.parametrize(
+    ("values", "is_found"),
+    [
+        ([*GOOD[:30], *[-value for value in GOOD[30:]]], True),
+        ([*GOOD[:30], -2.6, -2.5], False),  # not yet three
+        ([*GOOD[:30], *[-2.6] * 5, 2.5], False),  # comes up again, which makes spikes
+        ([3 - 0.1 * report for report in range(60)], False),  # a log-likelihood of densities
+        ([0.7 * (-0.9) ** report for report in range(60)], False),  # of a policy
+        ([-1.5] * 30, False),
+    ],
+)
+def test_a_loss_that_jumps_below_zero_for_good_is_found(values: list[float | str], is_found: bool) -> None:
+    found = [message for message in messages("TS-TEL-055", view(losses(values))) if "below 0" in message]
+    assert found == [f"{LOSS} falls from 2.78261 to -2.75435 and stays below 0 from step 31 on"] * is_found
+
+
 # --- a loss that is not finite to the end
 
 

@@ -24,7 +24,7 @@ from trainspec_validate.pipeline.files import (
     is_stream_name,
 )
 from trainspec_validate.pipeline.foreign import HELD, why_other
-from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG, QUOTES_LOG, looks_like_log, why_no_stream
+from trainspec_validate.pipeline.run_texts import LOOKS_LIKE_LOG, QUOTES_LOG, looks_like_log, why_no_stream, why_wide
 from trainspec_validate.pipeline.unpacked import NOT_LOOKED_INTO, begin_file, counted
 from trainspec_validate.system.blanks import is_blank
 from trainspec_validate.system.boundary import InputError, UnreadableError, open_regular, unreadable, untrusted
@@ -74,7 +74,7 @@ NO_JOB = "is an answer of sacct or squeue with no job; ask for the jobs of the r
 _JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t\r]*\n\{[^\n]*\}[ \t\r]*(?:\n|$)")
 _DOCUMENT_KEY = re.compile(rb"^[ \t\"']{0,8}(?:apiVersion|kind)[\"']?[ \t]{0,8}:", re.MULTILINE)
 """What a text that was meant as a document has, whatever its name is."""
-_ORDER_MARK, _WIDE = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENING = (b"{", b"[", b"/")
 """How JSON begins, in a list or behind a comment too."""
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
@@ -320,7 +320,7 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
         return _of_parquet(file)
     if found:
         return Source("stream", file, found)
-    if words := _in_place_of_a_stream(start, file.name):
+    if words := _in_place_of_a_stream(start, file):
         if not file.found:
             raise InputError(f"{file.name}: {words}")
         return Source("other", file, unread=words)
@@ -339,10 +339,11 @@ def of_start(file: File, start: bytes, *, is_compressed: bool = False) -> Source
     return Source("document", file) if reason is None else Source("other", file, unread=reason)
 
 
-def _in_place_of_a_stream(start: bytes, name: str) -> str:
+def _in_place_of_a_stream(start: bytes, file: File) -> str:
     """What a text is in place of the file, table or jobs that were meant, and what to do; else empty."""
-    if start.startswith(_WIDE) and not (is_document_name(name) or has_own_stream_name(name)):
-        return "is text in UTF-16, as PowerShell redirects it, and UTF-8 is read; save it as UTF-8"
+    is_ours = is_document_name(file.name) or has_own_stream_name(file.name)
+    if not is_ours and (words := why_wide(start, is_named=not file.found)):
+        return words
     if start.startswith(_LARGE_FILE) or _SACCT.match(start):
         return SACCT if _SACCT.match(start) else POINTER
     return NO_JOB if _NO_JOB.match(start) and _OF_SLURM.search(start) else ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Final
 
 from trainspec_validate.pipeline.run_tables import is_run_table
 
+_WIDE: Final = "is text in UTF-16, as PowerShell redirects it, and UTF-8 is read; save it as UTF-8"
 LOOKS_LIKE_LOG: Final = "looks like a training log, and is of no known format"
 LOG_BY_CONTENT: Final = "looks like a training log under a name that is not searched"
 LIST_OF_STEPS: Final = "looks like a list of the steps of a run in JSON, which is not read"
@@ -37,6 +39,20 @@ def looks_like_log(start: bytes) -> bool:
     """
     text = start[:_LOG_BYTES]
     return (b"\0" not in text and len(_LOG_LINE.findall(text)) > 1) or is_run_table(text)
+
+
+def why_wide(start: bytes, *, is_named: bool) -> str:
+    """Why a text that a program printed and that is in UTF-16, as PowerShell redirects it, is not read; else empty.
+
+    >>> why_wide("iter 1: loss 2.5".encode("utf-16"), is_named=True)[:22], why_wide(b"iter 1", is_named=True)
+    ('is text in UTF-16, as ', '')
+    """
+    if not start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return ""
+    from trainspec_validate.telemetry.formats.detection import detect  # noqa: PLC0415 - start-up
+
+    text = start.decode("utf-16", "ignore").encode("utf-8", "ignore")
+    return _WIDE if is_named or looks_like_log(text) or detect(text) else ""
 
 
 def why_no_stream(start: bytes, least: int = 2) -> str:

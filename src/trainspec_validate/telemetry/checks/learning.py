@@ -202,6 +202,10 @@ def _course(run: RunView, series: JobSeries, mine: Any, *, counts_skips: bool) -
     if len(values) < FEWEST:
         return
     floor = _floor(values)
+    if place := _falls_below_zero(values):
+        words = f"falls from {number(float(values[place - 1]))} to {number(float(values[place]))} and stays below 0"
+        yield _violation(series, kept[place:], words)
+        return
     explosions = list(_explosions(values, floor))
     for begin, before in explosions:
         times = EXPLOSION if values[begin] > EXPLOSION * max(before, floor) else LONG_EXPLOSION
@@ -216,6 +220,19 @@ def _course(run: RunView, series: JobSeries, mine: Any, *, counts_skips: bool) -
     if not explosions or not _stays_exploded(values, explosions[-1][1], floor):
         ends_above = list(_end_above(series, kept, values, floor)) if _is_long(series, kept) else []
         yield from ends_above or _stays(run, series, kept, values)
+
+
+def _falls_below_zero(values: Any) -> int:
+    """Place from which a loss above 0 is below it for good, by a larger step than those before; 0 where there is none.
+
+    A loss that may be negative, such as a log-likelihood of densities, comes to 0 by steps of its usual size.
+    """
+    above = np.flatnonzero(values >= 0)
+    place = int(above[-1]) + 1 if len(above) else 0
+    if place < FEWEST or len(values) - place < EXPLOSION_REPORTS or len(above) < place:
+        return 0
+    usual = np.abs(np.diff(values[max(0, place - WINDOW) : place]))
+    return place if values[place - 1] - values[place] > SPIKE * usual.max() else 0
 
 
 def _floor(values: Any) -> float:
