@@ -3,45 +3,52 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from trainspec_record import values
-from trainspec_record.claim import is_orphan, open_regular
+from trainspec_record.claim import claim, open_regular
 from trainspec_record.past import OpenFault, Past, action_of, mend, recovery_id
 from trainspec_record.redaction import WITHOUT_A_WORD
 
 RESTART = "restart"
 
 
-def succeed(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
+def succeed(past: Past, again: Callable[[], Past], attempt: int, now_us: int) -> tuple[Past, tuple[OpenFault, ...]]:
     """End the newest attempt, record the fault that ended it, and begin to recover; the faults that are open now.
 
-    The numbers of that stream continue here; where its writer is still alive, it records the end itself.
+    The numbers of that stream continue here; where its writer is still alive, it records the end itself. The past is
+    read `again` once the stream is taken: its writer may have ended it since, and gone.
 
     Raises:
         OSError: the stream of the attempt cannot be written.
     """
-    if not past.files or past.end_reason not in {None, "fault"} or not _is_left(past.files[-1]):
-        return past.faults
-    lines = _Lines(past, attempt, now_us)
-    if past.end_reason is None:
-        lines.end_attempt()
-    if not any(fault.attempt == past.attempt for fault in past.faults):
-        lines.detect()
-    lines.recover()
-    mend(past.files[-1])
-    descriptor = open_regular(past.files[-1], os.O_WRONLY | os.O_APPEND)
+    if not past.files or past.end_reason not in {None, "fault"}:
+        return past, past.faults
+    path = past.files[-1]
+    descriptor = open_regular(path, os.O_RDWR | os.O_APPEND)
     try:
+        if not _is_left(descriptor):
+            return past, past.faults
+        past = again()
+        if past.files[-1:] != (path,) or past.end_reason not in {None, "fault"}:
+            return past, past.faults
+        lines = _Lines(past, attempt, now_us)
+        if past.end_reason is None:
+            lines.end_attempt()
+        if not any(fault.attempt == past.attempt for fault in past.faults):
+            lines.detect()
+        lines.recover()
+        mend(path)
         os.write(descriptor, b"".join(lines.found))
     finally:
         os.close(descriptor)
-    return tuple(lines.faults)
+    return past, tuple(lines.faults)
 
 
-def _is_left(path: Path) -> bool:
+def _is_left(descriptor: int) -> bool:
     """Whether the writer of a file is gone; one that has not written its head yet is about to take the file."""
-    return path.stat().st_size > 0 and is_orphan(path)
+    return os.fstat(descriptor).st_size > 0 and claim(descriptor)
 
 
 class _Lines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from trainspec_record.claim import is_orphan
@@ -11,7 +12,7 @@ from trainspec_record.guard import never_raises
 from trainspec_record.identity import Identity
 from trainspec_record.job import Job
 from trainspec_record.ledger import Ledger
-from trainspec_record.past import OpenFault, Past, attempts_of, mend, read_past
+from trainspec_record.past import Past, attempts_of, mend, read_past
 from trainspec_record.pump import Pump
 from trainspec_record.rank import Rank
 from trainspec_record.settings import Settings, rank_emitter
@@ -80,7 +81,7 @@ def _placed(who: Identity, settings: Settings) -> Identity:
 
 def _open_job(who: Identity, settings: Settings, clock: Clock) -> tuple[Job, Ledger]:
     past = _past(who)
-    faults = _succeeded(past, who.attempt, clock.now_us())
+    past, faults = never_raises((past, past.faults))(succeed)(past, partial(_past, who), who.attempt, clock.now_us())
     now_us = clock.now_us()
     ledger = Ledger(now_us, past.totals_us)
     if past.files:
@@ -96,10 +97,6 @@ def _open_job(who: Identity, settings: Settings, clock: Clock) -> tuple[Job, Led
 def _past(who: Identity) -> Past:
     """What earlier attempts wrote; nothing where it cannot be read."""
     return never_raises(Past())(read_past)(who.folder, who.attempt)
-
-
-def _succeeded(past: Past, attempt: int, now_us: int) -> tuple[OpenFault, ...]:
-    return never_raises(past.faults)(succeed)(past, attempt, now_us)
 
 
 @never_raises(None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import random
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import trainspec_record
 from trainspec_record.ledger import CATEGORIES, Ledger
 from trainspec_record.past import MAX_SEARCHED_BYTES, counters_at, read_past
 from trainspec_record.progress import TOKENS, Progress
+from trainspec_record.succession import succeed
 
 from .recorded import errors, events, records, train, values
 
@@ -327,3 +331,40 @@ def test_what_earlier_attempts_wrote_is_read_as_untrusted(folder: Path) -> None:
     assert MAX_SEARCHED_BYTES < 10**9
     train(4, 6)
     assert values(folder / "job.1.jsonl", "train.step.count")[-1] == 6
+
+
+# --- the end of an attempt that is read while it is written
+
+
+def test_an_attempt_that_ended_since_it_was_read_has_no_fault(folder: Path) -> None:
+    """With four writers in a folder the next one read the file of one that was about to write its end."""
+    train(0, 8)
+    path = folder / "job.0.jsonl"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(
+        b"".join(line for line in lines if b"train.attempt.end" not in line and b"train.run.end" not in line)
+    )
+    before = read_past(folder, 1)
+    assert before.end_reason is None
+    path.write_bytes(whole)
+    past, faults = succeed(before, partial(read_past, folder, 1), 1, before.alive_us)
+    assert (past.end_reason, faults) == ("completed", ())
+    assert path.read_bytes() == whole
+
+
+def test_an_attempt_without_an_end_has_a_fault_once(folder: Path) -> None:
+    train(0, 8)
+    path = folder / "job.0.jsonl"
+    ends = (b"train.attempt.end", b"train.run.end")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(line for line in lines if not any(end in line for end in ends)))
+    again = partial(read_past, folder, 1)
+    past, faults = succeed(again(), again, 1, 0)
+    assert [fault.attempt for fault in faults] == [past.attempt] == [0]
+    assert len(events(path, "train.fault.detected")) == len(events(path, "train.attempt.end")) == 1
+    with os.fdopen(os.open(path, os.O_RDWR)) as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as the writer of a stream does
+        content = path.read_bytes()
+        succeed(again(), again, 1, 0)
+        assert path.read_bytes() == content
