@@ -247,7 +247,7 @@ AT = 1_775_721_747.25
 def test_an_answer_to_query_range(indent: int | None) -> None:
     use = series_of("DCGM_FI_DEV_GPU_UTIL", (AT, "50"), (AT + 15, "100"), UUID="GPU-a", Hostname="node-1")
     steps = series_of("train_step_count_total", (AT, "7"), train_run_id="r-7", train_rank_id="3")
-    text = json.dumps(json.loads(answer(use, steps)), indent=indent)
+    text = "\n" * (indent or 0) + json.dumps(json.loads(answer(use, steps)), indent=indent)
     assert detect(text.encode()) is FORMATS["prometheus"]
     assert run_named(text.encode(), "prometheus", PurePath("answer.json")) == "r-7"
     found = read_text(text)

@@ -104,7 +104,7 @@ class Reader:
         """Take the value of a line; values of one subject are one record, at the end."""
         if self._answer is None and not self._num_lines and text.lstrip().startswith("{"):
             self._answer = Answer(self._transcript)
-        self._num_lines += 1
+        self._num_lines += bool(text.strip())
         if self._answer is not None:
             yield from self._points(self._answer.line(offset, text))
             return
