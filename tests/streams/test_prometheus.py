@@ -268,6 +268,12 @@ def test_an_answer_to_query() -> None:
     assert ("value", "warnings") in found.lost
 
 
+@pytest.mark.parametrize("warnings", [{"a": 1}, "slow", 5, [[]], None])
+def test_warnings_of_an_answer_may_be_anything(warnings: Any) -> None:
+    found = read_text(answer(series_of("train_loss_total", (AT, "3")), warnings=warnings))
+    assert not found.refusals
+
+
 def test_an_answer_says_when_a_device_had_an_error() -> None:
     values = [(AT, "0"), (AT + 60, "79"), (AT + 120, "79")]
     found = read_text(answer(series_of("DCGM_FI_DEV_XID_ERRORS", *values, UUID="GPU-a")))

@@ -138,7 +138,8 @@ class Answer:
             said = f"{document.get('errorType')}: {document.get('error')}"[:200]
             yield 0, Refusal(f"the server gave no values: {said}", "ask again", "value")
         else:
-            for said in (document.get("warnings") or [])[:_MOST_WARNINGS]:
+            warnings = document.get("warnings")
+            for said in warnings[:_MOST_WARNINGS] if isinstance(warnings, list) else ():
                 self._transcript.lose("value", "warnings", f"the server says: {str(said)[:200]}", 0)
 
 
