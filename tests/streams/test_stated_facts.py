@@ -78,3 +78,16 @@ def test_a_state_of_the_trainer_that_ends_before_its_last_step_says_so(
     (tmp_path / place).mkdir()
     told = output(tmp_path / place / "trainer_state.json", json.dumps(state))[1]
     assert ("the log ends at step 20 of 40" in told) is is_stated
+
+
+@pytest.mark.parametrize(
+    ("last", "is_stated"),
+    [("epoch 0, iteration 2/19", True), ("epoch 0, iteration 19/19", False), ("epoch 1, iteration 0/19", False)],
+)
+def test_a_log_of_nemo_that_ends_within_its_first_epoch(last: str, is_stated: bool, tmp_path: Path) -> None:
+    row = "Training {} | lr: 1.6e-06 | global_step: {} | reduced_train_loss: {}\n"
+    steps = 3 if last.endswith("2/19") else 20 if last.endswith("19/19") else 21
+    rows = [row.format(f"epoch 0, iteration {step}/19", step, 11.5 - step / 100) for step in range(steps - 1)]
+    told = output(tmp_path / "main.log", "".join([*rows, row.format(last, steps - 1, 11.0)]))[1]
+    assert ("the log ends at step 3 of 20" in told) is is_stated
+    assert ("the log ends at" in told) is is_stated

@@ -15,6 +15,8 @@ _BAR = re.compile(r"(?:^|[\r\n ])(?:Epoch|Training epoch) (?P<epoch>[0-9]{1,6})[
 _NEMO_FIELD = re.compile(
     rf"(?:[\[,|] {{0,4}})(?P<name>[A-Za-z][A-Za-z_/ ]{{0,60}})(?:=|: {{0,4}})(?P<value>{VALUE})(?=[,\]| ]|$)"
 )
+_PLACE = re.compile(r"Training epoch (?P<epoch>[0-9]{1,6}), iteration [0-9]{1,12}/(?P<last>[0-9]{1,12})(?= |$)")
+"""Where NeMo 2 is in an epoch, counted from 0: of the first one, that is where it is in the job, or in its data."""
 _GLOBAL = "global_step"
 _ROUNDED = re.compile(r"[eE]\+?[0-9]")
 
@@ -56,6 +58,11 @@ class Reader(Console):
         if told.pop("consumed_samples", None) is not None:
             message = "consumed_samples counts with or without the samples of the step, by the release"
             self.transcript.lose("meaning", "consumed_samples", message, offset)
+        place = _PLACE.search(text)
+        if place is None or index is None or int(place["epoch"]):
+            self.transcript.reach(None, None)
+        else:
+            self.transcript.reach(index + 1, int(place["last"]) + 1)
         values = self.take(offset, {name: value for name, value in told.items() if name != "v_num"})
         self.untimed(offset)
         yield from self.rows.row(offset, None, None if index is None else index + 1, values, trained=index is not None)
