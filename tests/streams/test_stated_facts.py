@@ -91,3 +91,9 @@ def test_a_log_of_nemo_that_ends_within_its_first_epoch(last: str, is_stated: bo
     told = output(tmp_path / "main.log", "".join([*rows, row.format(last, steps - 1, 11.0)]))[1]
     assert ("the log ends at step 3 of 20" in told) is is_stated
     assert ("the log ends at" in told) is is_stated
+
+
+def test_names_that_are_cut_are_marked(tmp_path: Path) -> None:
+    names = ["prometheus_tsdb_compaction_chunk_range_seconds_count", "a" * 100]
+    told = output(tmp_path / "page.prom", "".join(f"# TYPE {name} gauge\n{name} 1\n" for name in names))[1]
+    assert f"not read: {names[0]}, {'a' * 60}...)" in told

@@ -9,6 +9,7 @@ from typing import Any
 from trainspec_validate.documents.types import ClusterProfile, Document
 from trainspec_validate.model.finding import Coverage, CutRecord, Outcome, Verdict
 from trainspec_validate.model.metrics import metrics
+from trainspec_validate.model.values import cut_to
 from trainspec_validate.telemetry.checks._attributes import word
 from trainspec_validate.telemetry.checks._lives import last_end
 from trainspec_validate.telemetry.checks._progress import find_progress
@@ -16,7 +17,7 @@ from trainspec_validate.telemetry.checks._rows import has_times, states_start
 from trainspec_validate.telemetry.formats.tally import OTHERS
 from trainspec_validate.telemetry.view.run_view import PlacedEvent, RunView
 
-_MAX_NAMED, _MAX_NAME = 4, 40
+_MAX_NAMED, _MAX_NAME = 4, 60
 _NOT_JUDGED = frozenset({Verdict.NOT_APPLICABLE, Verdict.UNSUPPORTED, Verdict.NOT_RUN})
 MOST = 8
 """Incidents that are named."""
@@ -99,7 +100,7 @@ def _lacks(view: RunView, seen: set[str]) -> Iterator[str]:
 
 def _unread(view: RunView) -> list[str]:
     """Names of values that are not read, those of losses first, and `OTHERS` last."""
-    names = dict.fromkeys(name[:_MAX_NAME] for file in view.files for name in file.unread_names)
+    names = dict.fromkeys(name for file in view.files for name in file.unread_names)
     return sorted(names, key=lambda name: (name == OTHERS, "loss" not in name.casefold()))
 
 
@@ -108,7 +109,7 @@ def _named(names: list[str]) -> str:
     is_bound = OTHERS in names
     known = [name for name in names if name != OTHERS]
     more = f" and {'more than ' * is_bound}{len(known) - _MAX_NAMED:,} more" if len(known) > _MAX_NAMED else ""
-    return f"{', '.join(known[:_MAX_NAMED])}{more}"
+    return f"{', '.join(cut_to(name, _MAX_NAME) for name in known[:_MAX_NAMED])}{more}"
 
 
 def _notes(view: RunView, seen: set[str]) -> Iterator[str]:
