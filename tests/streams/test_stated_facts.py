@@ -97,3 +97,12 @@ def test_names_that_are_cut_are_marked(tmp_path: Path) -> None:
     names = ["prometheus_tsdb_compaction_chunk_range_seconds_count", "a" * 100]
     told = output(tmp_path / "page.prom", "".join(f"# TYPE {name} gauge\n{name} 1\n" for name in names))[1]
     assert f"not read: {names[0]}, {'a' * 60}...)" in told
+
+
+def test_a_run_without_a_metric_does_not_speak_for_another(tmp_path: Path) -> None:
+    told = output(tmp_path / "a.csv", "epoch,step,own_score\n0,1,2.5\n0,2,2.25\n")[1]
+    assert told.splitlines()[-1].startswith("no metric read: 1 document")
+    (tmp_path / "b.csv").write_text("epoch,step,train_loss\n0,1,2.5\n0,2,2.25\n", encoding="utf-8")
+    last = CliRunner().invoke(command, [str(tmp_path), "--color", "never"]).output.splitlines()[-1]
+    assert last.startswith("no findings: 2 documents")
+    assert "incomplete: no completed step, 0 readable metrics" in last

@@ -134,8 +134,9 @@ def _clean(report: Report) -> str:
 
 
 def _reads_none(report: Report) -> bool:
-    """Whether the streams of a run have no metric that is read, so that no finding in them says nothing."""
-    return any(run.num_checks and run.lacks and not run.metrics_seen for run in report.coverage)
+    """Whether no stream of the runs has a metric that is read, so that no finding in them says nothing."""
+    runs = [run for run in report.coverage if run.num_checks]
+    return bool(runs) and all(run.lacks and not run.metrics_seen for run in runs)
 
 
 def _count(number: int, noun: str) -> str:
